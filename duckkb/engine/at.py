@@ -1,7 +1,7 @@
-"""A base as it was at a revision: its configuration and its truth read from git's objects, without a checkout.
+"""A base at a revision: its configuration and records are read from git objects, without a checkout.
 
-It is held in memory, answers as any other base does, shares the caches of tokens and vectors with the present, and is
-never written.
+Such a base is held in memory and answers like any other. It shares the caches of tokens and vectors with the
+present, and only a proposal writes it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,15 +25,20 @@ _NO_FILE = Stamp(-1, 0, 0, 0)
 
 
 def configuration(root: Path, at: Revision, present: Iterable[str]) -> dict[str, bytes | None]:
-    """What stands in the place of a base's configuration to read it as it was at a revision: as `config_files`, and None for
-    the files that are `present` now alone. Raises as that does."""
+    """Return the configuration files of a revision by path, as `config_files` does.
+
+    Paths in `present` that the revision lacks map to None, so that they count as deleted. Raises as
+    `config_files` does.
+    """
     removals: dict[str, bytes | None] = dict.fromkeys(present)
     return removals | config_files(root, at)
 
 
 def config_files(root: Path, at: Revision) -> dict[str, bytes]:
-    """The files of the configuration at a revision, by path; raises `errors.StateError` (E_NO_KB) where there was no base
-    yet, and `errors.OntologyError` for a link."""
+    """Return the configuration files of a revision by path.
+
+    Raises `errors.StateError` (E_NO_KB) where the revision has no base, `errors.OntologyError` for a symbolic link.
+    """
     entries = revisions.entries(root, at, (CONFIG, ONTOLOGY))
     config_entries = {path: entry for path, entry in entries.items() if _is_configuration(path)}
     if CONFIG not in config_entries:
@@ -50,8 +55,11 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
 
 
 def tree(wiring: Wiring, at: Revision) -> Tree:
-    """The truth of a revision; raises `errors.Unavailable` (E_GIT) where git lacks an object, and `errors.Unreadable` for what
-    could not be read then (unless lenient)."""
+    """Read the records of the revision that `wiring.at` names.
+
+    Raises `errors.Unavailable` (E_GIT) where git lacks an object, and `errors.Unreadable` for lines that cannot
+    be read (unless lenient).
+    """
     if has(wiring, layout.FORMAT_PATH):
         layout.check_format(bytes_of(wiring, layout.FORMAT_PATH))
     past_tree = _read_tree(wiring, at)
@@ -61,26 +69,28 @@ def tree(wiring: Wiring, at: Revision) -> Tree:
 
 
 def has(wiring: Wiring, path: str) -> bool:
-    """Whether a file is there at the base's revision."""
+    """Return whether the base's revision has a file at `path`."""
     assert wiring.at is not None, "asked of a past base"
     return path in revisions.entries(wiring.root, wiring.at, (path,))
 
 
 def bytes_of(wiring: Wiring, path: str) -> bytes:
-    """What a file holds at the base's revision; raises KeyError where it is not there."""
+    """Return the bytes of a file at the base's revision; raises KeyError where the revision lacks it."""
     assert wiring.at is not None, "asked of a past base"
     entry = revisions.entries(wiring.root, wiring.at, (path,))[path]
     return revisions.blobs(wiring.root, (entry.blob,))[entry.blob]
 
 
 def _is_configuration(path: str) -> bool:
-    """As on disk: hidden files, and what lies in hidden folders, are editors' own."""
+    """Check whether a path is a configuration file; hidden files and folders belong to editors and do not count."""
     names = path.split("/")
     return path == CONFIG or (path.endswith(".yaml") and not any(name.startswith(".") for name in names))
 
 
 def places(root: Path, ontology: Ontology) -> tuple[str, ...]:
-    """Where the records of some types lie, as git knows them, and the .gitignore files that bind documents."""
+    """Return the git paths that hold the records of an ontology's types, and the .gitignore files that apply to
+    documents.
+    """
     kinds = ontology.nodes.values()
     return (layout.DATA, *document_parts.folders(kinds), *places_above(root, kinds))
 
@@ -91,7 +101,10 @@ def _read_tree(wiring: Wiring, at: Revision) -> Tree:
 
 
 def tree_of(wiring: Wiring, entries: Mapping[str, TreeEntry], ignored: IgnoreFiles) -> Tree:
-    """What some files of a revision hold whose .gitignore files are these. Raises `errors.Unavailable` (E_GIT)."""
+    """Build the tree of the given git entries, leaving out the documents that `ignored` names.
+
+    Raises `errors.Unavailable` (E_GIT).
+    """
     entries = ignored.serve(wiring.ontology, entries)
     parts_by_file = {
         file: file_parts for file in entries if (file_parts := dict(document_parts.parts_in(wiring.ontology, file)))

@@ -1,6 +1,8 @@
-"""The loaded knowledge base: truth as rows, and the derived state that mirrors it. Boot makes it, the paths use it.
+"""The loaded knowledge base: the records as rows, and the derived state that mirrors them.
 
-The rows that lanes and tables are made of are records of the tree, with entries as they are asked for."""
+`boot` makes it.
+Lanes and tables are built from the records of the tree; index entries are made when they are asked for.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -50,10 +52,10 @@ if TYPE_CHECKING:
     from duckkb.truth.git.revisions import Revision
 
 _BATCH = 4096  # records whose entries are made, and held, together
-_FIRST = 512  # of the first ones, so that an index that works beside this begins soon
+_FIRST = 512  # size of the first batch, so that a parallel index build starts early
 
 _FEW_BYTES = 4 << 20
-"""Of lines that are read in some tenths of a second."""
+"""Bytes of lines that are read in some tenths of a second."""
 
 Progress = Callable[[str, int, int], None]
 Given = ParamSpec("Given")
@@ -62,22 +64,32 @@ EndIds = Callable[[RecordType, Record], tuple[int | None, int | None]]
 
 
 class Proposal(Struct, frozen=True):
-    """Where the writes of a base read at a revision go: the `branch` that they are for, and what takes the files, by path
-    with their bytes, None for those that go."""
+    """A destination for the writes of a base that is read at a revision.
+
+    `branch` is the branch that the writes are for. `keep` takes the files as bytes by path, None for deleted files.
+    """
 
     branch: str
     keep: Callable[[Mapping[str, bytes | None]], None]
 
 
 class Wiring(Ground, frozen=True):
-    """The real parts of one base, as `app` chose them. `lanes` makes those of a type over its rows; `sql` takes what gives the
-    rows of a type, what resolves edges' ends and what gives the rows of the caches; `embedder_for` makes a model, `reranker` and `expander` those of a `query`, None where there is none; `chat` the chat model of a name, None for that which answers questions (`errors.UsageError`, E_NO_MODEL); `beside` loads the same base as it was at a
-    commit, or (None) as it is now; `preview`
-    reads the ontology as it would be with some files of ontology/ replaced or gone (`errors.OntologyError`); `questions` are those that are judged, as ontology/ has them; `wire` chooses the parts
-    of a base once more, as `app.wiring.wire`, with the models and the clock that the caller gave for this one; `at` is the
-    revision that is read, None for the files as they lie; such a base is written by way of a `proposal` alone. `published` is the
-    commit of a base that is read where it is published, empty for any other. `command` says that
-    children of this process may do a part of the work."""
+    """The real parts of one base, as `app` chose them.
+
+    `lanes` makes the lanes of a type over its rows. `sql` takes three functions: for the rows of a type, for
+    the ends of edges and for the rows of the caches.
+    `embedder_for` makes a model. `reranker` and `expander` serve a `query`, None where there is none. `chat`
+    returns the chat model of a name, None standing for the default model; raises `errors.UsageError`
+    (E_NO_MODEL).
+    `beside` loads the same base at a commit, or (None) as it is now. `preview` reads the ontology with some
+    files of ontology/ replaced or removed (`errors.OntologyError`).
+    `questions` are the judged questions of ontology/. `wire` chooses the parts of a base again, like
+    `app.wiring.wire`, with the models and the clock of the caller.
+    `at` is the revision that is read, None for the working files; a base at a revision is written through a
+    `proposal` alone.
+    `published` is the commit of a published base, empty for any other. `command` says that child processes may
+    do a part of the work.
+    """
 
     env: Environment
     lanes: Callable[[RecordType, Rows], Lanes]
@@ -106,7 +118,7 @@ class Wiring(Ground, frozen=True):
 
 
 class TreeRows:
-    """Implements `ports.Rows` over one type of a base. Holds no row."""
+    """A view of one type's records that implements `ports.Rows`; it holds no row itself."""
 
     def __init__(self, base: "Base", kind: RecordType) -> None:
         self._base, self._tree, self._kind = base, base.tree, kind
@@ -116,7 +128,7 @@ class TreeRows:
     @property
     def state(self) -> TypeState:
         base, tree = self._base, self._tree
-        if self._parts is not tree.parts:  # each question asks several times
+        if self._parts is not tree.parts:  # one question asks several times; the state is cached
             self._parts, self._digests = tree.parts, tree.digests(self._kind)
             self._digest = _hash(self._digests)
         folder = None if base.lines is None or base.in_memory else base.lines.folder(self._kind)
@@ -124,7 +136,7 @@ class TreeRows:
         return TypeState(self._digest, self._digests, read, folder, self._key, self._describe_lengths)
 
     def _key(self, lane: Lane | None) -> str:
-        """Names what shapes the entries that a lane reads, beside the records."""
+        """Return a key of all that shapes a lane's entries, apart from the records."""
         shaped_by: list[object] = [key_of(self._kind, self._base.limits), self._kind.schema, self._kind.relational]
         if lane is not None:
             words, model = self._base.wiring.tokenizer.fingerprint, self._base.fingerprint(self._kind)
@@ -163,15 +175,15 @@ class TreeRows:
         return self._base.builder.words(self._kind, self.record(record_id))
 
     def chunk(self, record_id: int, field: str, seq: int) -> Chunk | None:
-        """One chunk with its place; None where the record has no such chunk."""
+        """Return one chunk with its place; None where the record has no such chunk."""
         return self._base.builder.chunk(self._kind, self.record(record_id), field, seq)
 
     def text(self, record_id: int, field: str, seq: int) -> str | None:
-        """The text of one chunk; None where the record has no such chunk."""
+        """Return the text of one chunk; None where the record has no such chunk."""
         return self._base.builder.text(self._kind, self.record(record_id), field, seq)
 
     def records(self) -> Iterator[Record]:
-        with pause_collector():  # what is built from all of them is built out of a great many small objects
+        with pause_collector():  # building from all rows makes many small objects
             yield from self._tree.records(self._kind)
 
     def batches(self, lane: Lane | None = None) -> Iterator[Sequence[Row]]:
@@ -201,7 +213,7 @@ def _hash(value: object) -> str:
 
 
 def make_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Concatenate[Base, Given], Made]":
-    """For what is made when it is first asked for: of threads that ask side by side, one makes it."""
+    """Wrap a method that makes a value on first use, so that of several threads one makes it."""
 
     @wraps(make)
     def make_alone(base: "Base", /, *given: Given.args, **named: Given.kwargs) -> Made:
@@ -212,11 +224,15 @@ def make_once(make: "Callable[Concatenate[Base, Given], Made]") -> "Callable[Con
 
 
 class Base:
-    """One loaded base. `tree` is truth as it was last read; lanes and tables are made of its rows when they are asked;
-    `lines` keeps it on disk, `in_memory` says that no lane is kept there; `read_only` that the base could only be read; `reason`
-    why no store is used where one should be. `is_generation`: threads read it side by side, and nobody refreshes it; what has
-    gone on makes another one. `dropped`: so many files of the caches have been found forged since lanes were made anew for
-    that. `checked` has what rules find in a generation, by the types that are seen."""
+    """A loaded base: its records, and the lanes and tables that are made from them on demand.
+
+    `tree` holds the records as they were last read, `lines` stores them on disk. `in_memory` says that no lane
+    is stored on disk.
+    `read_only` says that the base could only be read, `reason` why no store is used where one should be.
+    `is_generation` marks a base that threads read side by side and nobody refreshes; a change makes a new one.
+    `dropped` is the number of forged cache files that were known when the lanes were last made anew. `checked`
+    holds the findings of rules for a generation, by visible types.
+    """
 
     in_memory: bool = False
     is_generation: bool = False
@@ -245,7 +261,7 @@ class Base:
 
     @property
     def whole(self) -> "Base":
-        """The base that this is a part of, as some caller sees it: itself where it is no part."""
+        """The base that this is a part of, as a caller sees it; the base itself where it is no part."""
         return self
 
     @property
@@ -253,18 +269,18 @@ class Base:
         return self.whole is not self
 
     def renew(self) -> None:
-        """Follow the whole base."""
+        """Take over the state of the whole base."""
 
     def concerns(self, path: str) -> bool:
-        """Whether a caller who sees this base may know of a file of truth or configuration."""
+        """Return whether a caller of this base may know of a file of truth or configuration."""
         return True
 
     def told(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
-        """Notices as a caller who sees this base may read them."""
+        """Return the notices that a caller of this base may read."""
         return tuple(notices)
 
     def standing(self, ontology: Ontology) -> Iterable[Notice]:
-        """What must be known of where these types are read, while it is so."""
+        """Return the notices that hold for as long as these types are read here."""
         return ()
 
     def refuse_loss(self, kind: RecordType) -> None:
@@ -273,7 +289,7 @@ class Base:
     @property
     @make_once
     def notes(self) -> BaseStore:
-        """What is noted beside the lines: counts, rates, the state of jobs. Nothing depends on it."""
+        """The notes stored beside the lines: counts, rates and the state of jobs. Nothing depends on them."""
         if self._notes is None:
             self._notes = BaseStore(self.wiring.place)
         return self._notes
@@ -303,35 +319,40 @@ class Base:
     @property
     @make_once
     def builder(self) -> EntryBuilder:
-        """Makes index entries; knows the chunker, the tokenizer, the model's fingerprint and both caches."""
+        """The builder of index entries; it knows the chunker, the tokenizer, the model's fingerprint and both
+        caches.
+        """
         if self._builder is None:
             parts = self.wiring.tokenizer, self.settings, self.fingerprint, self.lengths
             self._builder = EntryBuilder(*parts, self.cache)
         return self._builder
 
     def embedder(self, kind: RecordType) -> Embedder:
-        """The model that embeds a type's texts: the base's, or what the type's policy makes of it."""
+        """Return the model that embeds a type's texts: the base's own, or what the type's policy makes of it."""
         return self.wiring.embedder_for(kind.settings(self.settings).embedding)
 
     def fingerprint(self, kind: RecordType) -> Fingerprint | None:
-        """That of the type's model; None where nothing is embedded."""
+        """Return the fingerprint of the type's model; None where nothing is embedded."""
         is_none = kind.settings(self.settings).embedding.model == "none"
         return None if is_none or not kind.has_text_vectors else self.embedder(kind).fingerprint
 
     def lengths(self, kind: RecordType) -> dict[str, int]:
-        """How long the vectors are that the records of a type give, by field; 0 where there is none yet."""
+        """Return the length of a type's vectors by field; 0 where there is none yet."""
         return self.observed(kind).lengths()
 
     @make_once
     def observed(self, kind: RecordType) -> Observed:
-        """What the stored lines of a type say of its fields."""
+        """Return the statistics of a type's fields, as its stored lines have them."""
         if kind.name not in self._observed:
             self._observed[kind.name] = Observed(kind, notes=self.notes if self.lines is not None else None)
         return self._observed[kind.name].follow(self.tree)
 
     def holders(self, kind: RecordType, text: str) -> list[StoredRow]:
-        """The records under which a text stands, of a type that makes its keys of texts: one, if nobody gave it another key
-        by hand or on two branches; the one whose key is made of it comes first."""
+        """Return the records that hold `text`, of a type that derives its keys from texts.
+
+        There is one record, unless a text was given another key by hand or on two branches. The record with the
+        derived key comes first.
+        """
         key_rule = kind.generated
         if key_rule is None or not key_rule.of:
             return []
@@ -341,7 +362,7 @@ class Base:
 
     @make_once
     def rows(self, kind: RecordType) -> TreeRows:
-        """The records of a type as they are now, with their entries where those are asked for."""
+        """Return the current records of a type, with their entries on demand."""
         if kind.name not in self._rows:
             self._rows[kind.name] = self._made_rows(kind)
         return self._rows[kind.name]
@@ -351,8 +372,8 @@ class Base:
 
     @make_once
     def lanes(self, kind: RecordType) -> Lanes:
-        """What answers questions about a type. What it derives from the records is made when a question needs it."""
-        if self.cache.dropped != self.dropped:  # rows of a file that turned out to be forged may be among them
+        """Return the lanes of a type. What they derive from the records is made when a question needs it."""
+        if self.cache.dropped != self.dropped:  # lanes may hold rows of a forged file
             self.dropped = self.cache.dropped
             for record_type in self.ontology:
                 self._made_lanes(record_type).discard()
@@ -366,7 +387,7 @@ class Base:
     @property
     @make_once
     def sql(self) -> Sql:
-        """What answers filters and statements."""
+        """The part that answers filters and statements."""
         if self._sql is None:
             self._sql = self.wiring.sql(
                 self.rows, lambda *edge: end_ids(self.tree, *edge), lambda: self.cache.table(self.live_keys())
@@ -374,7 +395,7 @@ class Base:
         return self._sql
 
     def live_keys(self) -> set[bytes]:
-        """The keys of every token and vector row that the records as they are now have use for."""
+        """Return the keys of all token and vector rows that the current records use."""
         keys: set[bytes] = set()
         for kind in (kind for kind in self.ontology if kind.full_text or kind.vectors):
             rows = self.tree.rows(kind)
@@ -384,21 +405,22 @@ class Base:
         return keys
 
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
-        """Let memory follow the files: parts as they are now, None for those that are gone.
+        """Apply changed parts to memory; None stands for a deleted part.
 
-        Interrupted on the way (Ctrl-C in a session that goes on), what has changed is not known any more: what is derived is
-        made anew when it is next needed. Where the store cannot say what stood in these parts before, all of it is read
-        from the files, which the caller's lock keeps as they are: after a commit nothing may fail that is not truth's.
+        After an interruption (Ctrl-C in a session that continues) the changes are unknown, and derived state is
+        made anew when it is next needed.
+        Where the store cannot say what these parts held before, everything is read from the files again. The
+        caller's lock keeps them unchanged: after a commit, only truth may fail.
         """
         try:
             was_small = self._is_small
             self.tree.replace(parts)
             if was_small and not self._is_small and not self.read_only:
                 self.lines = self.lines or StoredLines.open(self.wiring.place, self.ontology, self.limits)
-                self._observed.clear()  # from now on there is a note of it
+                self._observed.clear()  # the counts are noted now
             self._observe(parts)
             self._write_down(parts)
-        except Ahead:  # the store is lost, which the next command opens anew
+        except Ahead:  # the store is lost; the next command opens it anew
             self.tree = read.load(self.root, self.ontology, self.limits)
             self._forget()
         except BaseException:
@@ -407,7 +429,7 @@ class Base:
             raise
 
     def restart(self, tree: Tree, lines: StoredLines | None) -> None:
-        """Go on with what was just loaded."""
+        """Replace the tree and the store with what was just loaded."""
         if self.lines is not None:
             self.lines.close()
         self.tree, self.lines = tree, lines
@@ -419,8 +441,11 @@ class Base:
         self._observed.clear()
 
     def _write_down(self, paths: Iterable[str]) -> None:
-        """Let the store follow the tree. Where that fails, or another process was faster, this one looks again before its next
-        answer: the store is derived, nothing depends on it."""
+        """Store the changed parts of the tree.
+
+        Where that fails, or another process was faster, the base checks the files again before its next answer.
+        The store is derived; nothing depends on it.
+        """
         if self.lines is None or self.lines.is_behind:
             return
         with suppress(OSError, Unusable, Unavailable, Ahead):
@@ -432,11 +457,11 @@ class Base:
 
     @property
     def _is_small(self) -> bool:
-        """Whether reading all of it costs so little that its lines are not kept."""
+        """Return whether the whole base is read so cheaply that its lines are not stored."""
         return sum(part.stamp.size for part in self.tree.parts.values()) < self.settings.snapshot_bytes
 
     def _observe(self, parts: Mapping[str, Part | None]) -> None:
-        """Count many new records while they are in memory."""
+        """Count the fields of many new records while they are in memory."""
         names = {part.kind.name for part in parts.values() if part is not None}
         for kind in self.ontology.nodes.values():
             if len(parts) > FEW and kind.name in names and kind.is_collection:
@@ -444,22 +469,22 @@ class Base:
 
     @property
     def is_quickly_loaded(self) -> bool:
-        """Whether it costs little to load it once more: it does not change, or its lines are kept, or they are few."""
+        """Return whether a second load is cheap: the base does not change, its lines are stored, or they are few."""
         size = sum(part.stamp.size for part in self.tree.parts.values())
         return self.wiring.at is not None or self.lines is not None or size <= _FEW_BYTES
 
     def register(self) -> None:
-        """Have a folder of this base be there: by it `cleanup` knows that there is a base whose vectors are in use."""
+        """Create the folder of this base, by which `cleanup` knows that its vectors are in use."""
         with suppress(Unusable, OSError):
             self.wiring.place.make()
 
     def arrived(self, kind: RecordType, keys: Iterable[bytes]) -> None:
-        """Vectors are in the cache that the lane of a type may wait for."""
+        """Tell the lane of a type that the cache holds vectors it may wait for."""
         if kind.name in self._lanes:
             self._lanes[kind.name].vectors.arrived(keys)
 
     def close(self, *, alone: bool = True) -> None:
-        """Let go of the store; of caches and engine too, unless others have them in common with it."""
+        """Close the store, and with `alone` the caches and the engine too; others may share these."""
         if alone:
             self.cache.close()
         if alone and self._sql is not None:
@@ -467,11 +492,13 @@ class Base:
         for store in (self.lines, self._notes):
             if store is not None:
                 store.close()
-        if self.is_generation:  # what was made of it knows it again: that would wait for the collector
+        if self.is_generation:  # break the reference cycle, so that it is freed at once
             self._sql = self._builder = None
             self._forget()
 
 
 def end_ids(tree: Tree, kind: RecordType, record: Record) -> tuple[int | None, int | None]:
-    """The ids of an edge's two ends, for the columns `from_id` and `to_id`; None where one dangles or is ambiguous."""
+    """Return the ids of an edge's two ends, for the columns `from_id` and `to_id`; None where one dangles or is
+    ambiguous.
+    """
     return tree.end_ids(kind, record.identity) if isinstance(kind, EdgeType) else (None, None)

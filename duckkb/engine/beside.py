@@ -1,7 +1,7 @@
-"""The vectors of a first hybrid search made by a child of this process, while this one makes its words.
+"""A child process that makes the vectors of a first hybrid search, while this process makes the words.
 
-A lane is made on little more than one core, and whoever has just cloned a large base waits for both. A child has what this
-process has read without reading it again; what it leaves are the lane's files.
+A lane is made on little more than one core, and a large base that was just cloned needs both. The child uses
+the records that this process has read, and writes the files of the lane.
 """
 
 import os
@@ -13,13 +13,15 @@ from duckkb.engine.base import Base
 from duckkb.ontology.model import RecordType
 
 MANY = 20_000
-"""Records from which on a child costs less than it saves."""
+"""Number of records from which on a child process saves more than it costs."""
 
 
 @contextmanager
 def vectors_made_beside(base: Base, kinds: Sequence[RecordType]) -> Iterator[None]:
-    """Have the lanes by vector of large types made while the block runs, where none lie on disk, and wait for that. What the
-    child could not make is made by whoever asks it next."""
+    """Make the missing vector lanes of large types in a child while the block runs, and wait for it at the end.
+
+    What the child cannot make is made when it is next asked for.
+    """
     target_kinds = (
         [kind for kind in kinds if _has_no_lane(base, kind)] if base.wiring.command and _count_cores() > 1 else []
     )
@@ -44,14 +46,14 @@ def _has_no_lane(base: Base, kind: RecordType) -> bool:
 
 
 def _fork_child(base: Base, kinds: Sequence[RecordType]) -> int:
-    """The number of the child; 0 where there can be none."""
+    """Fork a child that makes the lanes, and return its process ID; 0 where none can be started."""
     try:
         child = os.fork()
     except (AttributeError, OSError):
         return 0
     if child:
         return child
-    try:  # nothing of this may come back to what called: that goes on in the parent
+    try:  # never return to the caller, which continues in the parent
         for kind in kinds:
             base.lanes(kind).vectors.lacking()
     finally:

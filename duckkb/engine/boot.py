@@ -1,4 +1,7 @@
-"""Boot: from files to a loaded base. Read under the shared lock, recover first, stop at what cannot be read."""
+"""Boot: from files to a loaded base.
+
+It reads under the shared lock, recovers first, and stops at what cannot be read.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,13 +30,15 @@ _ATTEMPTS = 3
 
 
 def caches(wiring: Wiring) -> SearchCache:
-    """The caches of a base."""
+    """Open the search cache of a base."""
     return SearchCache.open(wiring.root, wiring.place.shared, limit=wiring.env.cache_limit)
 
 
 def boot(wiring: Wiring, cache: SearchCache | None = None) -> Base:
-    """Load a base; raises `errors.Unreadable` for broken truth (unless lenient), `errors.StateError` for a missing one. The caches
-    are opened, unless those of another base of this wiring are given."""
+    """Load a base; open its caches, unless those of another base of this wiring are given.
+
+    Raises `errors.Unreadable` for broken truth (unless lenient), `errors.StateError` for a missing base.
+    """
     refuse_tracked_state(wiring.root)
     if wiring.at is not None:
         from duckkb.engine import at
@@ -54,17 +59,17 @@ def boot(wiring: Wiring, cache: SearchCache | None = None) -> Base:
 
 
 def _load_tree(wiring: Wiring) -> loading.Opened:
-    """The tree as the files are, and the store that holds it; the caller holds the lock."""
+    """Load the tree of the current files, and the store that holds it; the caller holds the lock."""
     load_result = loading.load(wiring)
     refuse_missing_truth(wiring.root, load_result.tree)
     return load_result
 
 
 def observe(wiring: Wiring) -> Base:
-    """A base as its files lie, however broken: makes no file, waits for nobody and recovers nothing.
+    """Load a base from its files, however broken: makes no file, waits for nobody and recovers nothing.
 
-    Raises `errors.Unavailable` (E_LOCKED) while a writer works, `errors.StateError` (E_TRACKED_STATE, E_RECOVER) where what
-    lies there must not be taken for truth.
+    Raises `errors.Unavailable` (E_LOCKED) while a writer works, `errors.StateError` (E_TRACKED_STATE,
+    E_RECOVER) where the files must not be taken for truth.
     """
     refuse_tracked_state(wiring.root)
     with lock.hold_lock_shared(wiring.root):
@@ -75,7 +80,7 @@ def observe(wiring: Wiring) -> Base:
 
 
 def refresh(base: Base) -> None:
-    """Take in what changed on disk since it was read: only those parts. Cheap where nothing changed."""
+    """Read the parts that changed on disk since the last read. Cheap where nothing changed."""
     if base.wiring.at is not None:
         return
     whole, root = base.whole, base.whole.root
@@ -88,13 +93,15 @@ def refresh(base: Base) -> None:
 
 
 def is_behind(base: Base) -> bool:
-    """Whether a generation is to be followed by another one: files, or the store, are not as they were read. Raises
-    `errors.Unreadable` as `refresh` does, `errors.StateError` (E_DATA_MISSING)."""
+    """Return whether files or store differ from what a generation has read, so that a new one must follow.
+
+    Raises `errors.Unreadable` as `refresh` does, `errors.StateError` (E_DATA_MISSING).
+    """
     if base.wiring.at is not None:
         return False
     if _is_store_behind(base) or _has_changes(base):
         return True
-    refuse_missing_truth(base.root, base.tree)  # which may have come since it was loaded, and gone again
+    refuse_missing_truth(base.root, base.tree)  # `data/` may have appeared since the load, and vanished again
     if not base.wiring.lenient:
         refuse_unreadable(base.tree, base.whole.root)
     return False
@@ -105,15 +112,16 @@ def _is_store_behind(base: Base) -> bool:
 
 
 def _has_changes(base: Base) -> bool:
-    has_edits = read.is_edited_again(base.tree, base.root)  # who edits a file mostly edits it again
+    has_edits = read.is_edited_again(base.tree, base.root)  # an edited file is likely to be edited again
     return has_edits or bool(read.list_changed_parts(base.tree, base.root)) or protocol.is_pending(base.root)
 
 
 def sync(base: Base) -> None:
-    """Reload the parts that changed; the caller holds the lock. Raises `errors.Unreadable` and `StateError` as boot does.
+    """Reload the parts that changed; the caller holds the lock.
 
-    Where another process has moved the store on, what it holds now takes the place of what is loaded. Raises
-    `errors.Refused` for the base of a revision, which nobody syncs but to write.
+    Where another process has moved the store on, its content replaces what is loaded. Raises
+    `errors.Unreadable` and `StateError` as boot does, and `errors.Refused` for the base of a revision, which is
+    synced only to be written.
     """
     refuse_past(base)
     whole = base.whole
@@ -122,7 +130,7 @@ def sync(base: Base) -> None:
         if not any(part.kind.source is None for part in {**whole.tree.parts, **parts}.values() if part is not None):
             refuse_missing_truth(whole.root, Tree(whole.ontology, whole.limits, {}, whole.tree.findings))
         whole.take_in(parts)
-    if _is_store_behind(whole):  # also where another process was faster just now
+    if _is_store_behind(whole):  # also true where another process has just updated the store
         load_result = _load_tree(whole.wiring)
         whole.restart(load_result.tree, load_result.lines)
     base.renew()
@@ -133,9 +141,12 @@ def sync(base: Base) -> None:
 def answered(
     ask: "Callable[Concatenate[Base, Given], Answer]",
 ) -> "Callable[Concatenate[Base, Given], Answer]":
-    """For what asks derived state: asked again where what was loaded lies nowhere any more, once the files were looked at (of
-    a generation that is raised), and where a cache file was found to be forged on the way, as what was derived from it is
-    made anew."""
+    """Wrap a function that reads derived state, so that it is asked again where that state was lost.
+
+    Loaded state may be gone from disk: then the files are checked and the question is asked again (for a
+    generation the error is raised).
+    The same happens where a cache file turned out to be forged, since everything derived from it is made anew.
+    """
 
     @wraps(ask)
     def ask_until_settled(base: Base, /, *given: Given.args, **named: Given.kwargs) -> Answer:
@@ -147,7 +158,7 @@ def answered(
             except Ahead:
                 attempts += 1
                 if base.is_generation or attempts > _ATTEMPTS:
-                    raise  # all of what was asked is for the next one
+                    raise  # the caller repeats the question on the next generation
                 refresh(base)
                 continue
             if drop_count == base.cache.dropped:
@@ -157,7 +168,7 @@ def answered(
 
 
 def refuse_past(base: Base) -> None:
-    """Raise `errors.Refused` for the base of a revision, or of what is published (E_PUBLISHED), which cannot be written."""
+    """Raise `errors.Refused` for a base that cannot be written: of a revision, or published (E_PUBLISHED)."""
     if base.wiring.published:
         raise Refused(
             "this is what is published of a base, and is not changed here",
@@ -172,8 +183,10 @@ def refuse_past(base: Base) -> None:
 
 
 def refuse_unreadable(tree: Tree, root: Path | None = None) -> None:
-    """Raise the error that names every line and file that cannot be read, if there is one; of a `root` where a merge was left
-    halfway, which is why, that (E_MERGE_IN_PROGRESS)."""
+    """Raise the error that names every unreadable line and file, if there is one.
+
+    With `root`, a merge that was left unfinished is reported as the cause (E_MERGE_IN_PROGRESS).
+    """
     if tree.unreadable:
         if root is not None:
             begun_merge.refuse_begun_merge(root)
@@ -183,9 +196,9 @@ def refuse_unreadable(tree: Tree, root: Path | None = None) -> None:
 
 
 def notices(base: Base) -> list[Notice]:
-    """What a reader must know of the base as it stands."""
+    """Return the notices that a reader of the base must see in its present state."""
     tree, reader_notices = base.tree, []
-    with suppress(Unavailable, OSError):  # a read says what it can; nothing is undone because git cannot be asked
+    with suppress(Unavailable, OSError):  # a read goes on without git
         reader_notices += _report_absent_files(base)
     reader_notices += base.whole.standing(base.ontology)
     if base.read_only:
@@ -208,7 +221,7 @@ def notices(base: Base) -> list[Notice]:
             Notice("W_DUPLICATE", f"{duplicate_count} records stand twice and were read merged", "duckkb dedupe")
         )
     reader_notices += [_to_notice(finding) for finding in base.cache.findings if not base.is_narrowed]
-    return list(dict.fromkeys(base.told(reader_notices)))  # a cache file is looked at once for each kind of its rows
+    return list(dict.fromkeys(base.told(reader_notices)))  # one cache file can give the same notice twice
 
 
 def _report_absent_files(base: Base) -> list[Notice]:
@@ -222,7 +235,7 @@ def _report_absent_files(base: Base) -> list[Notice]:
 
 
 def _report_document_faults(tree: Tree) -> list[Notice]:
-    """What of document collections is not there or cannot be read: one notice a type and code."""
+    """Return one notice for each type and code of missing or unreadable documents."""
     by_kind: dict[tuple[str, str], list[Finding]] = {}
     for finding in tree.not_served:
         by_kind.setdefault((finding.code, finding.type), []).append(finding)
@@ -242,7 +255,7 @@ def _to_notice(finding: Finding) -> Notice:
 
 
 def refuse_tracked_state(root: Path) -> None:
-    """A clone that brings its own .duckkb/ could bring a journal or a cache: nothing in it is read."""
+    """Refuse a repository that tracks .duckkb/: it could bring a journal or a cache, so nothing in it is read."""
     if repository.tracks_state(root):
         raise StateError(
             "git tracks files in .duckkb/, which must be local; nothing in it is read",
@@ -252,10 +265,10 @@ def refuse_tracked_state(root: Path) -> None:
 
 
 def refuse_missing_truth(root: Path, tree: Tree) -> None:
-    """Raise the error for a `data/` that should hold records and does not: never take that for an empty base.
+    """Raise the error for a `data/` that should hold records and does not; it must not count as an empty base.
 
-    Parts of types that the ontology no longer has are there all the same, and what stands in the way of parts is told as
-    that.
+    Parts of types that the ontology no longer has count as present. A file or folder that blocks the place of
+    parts is reported as such.
     """
     if tree.stored_parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
         return

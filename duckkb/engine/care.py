@@ -1,4 +1,4 @@
-"""fmt, dedupe and compact: writes that mend files and change no record."""
+"""fmt, dedupe and compact: writes that repair files and change no record."""
 
 from collections.abc import Callable, Sequence
 from datetime import date, timedelta
@@ -16,7 +16,9 @@ from duckkb.truth.git import git_changes, run
 
 
 def fmt(base: Base, *, check: bool = False) -> Receipt:
-    """Rewrite every part that is not canonical, sorted and complete; raises `errors.Unreadable` where one cannot be read."""
+    """Rewrite every part that is not canonical, sorted and complete; raises `errors.Unreadable` where one cannot
+    be read.
+    """
     if check:
         refuse_unreadable(base.tree)
         return Receipt(files=tuple(part.path for part in render.fmt_parts(base.tree)))
@@ -24,8 +26,10 @@ def fmt(base: Base, *, check: bool = False) -> Receipt:
 
 
 def dedupe(base: Base, *, reassign: bool = False, dry_run: bool = False) -> Receipt:
-    """Write each record that stands twice once, merged, at the place of its first line; with `reassign`, give the later
-    of two records that share an id a free one."""
+    """Merge the lines of each duplicated record into one, at the place of its first line.
+
+    With `reassign`, the later of two records that share an id gets a free id.
+    """
 
     def mended() -> list[RenderedPart]:
         changes = _merge_duplicates(base.tree) + (_reassign_ids(base.tree) if reassign else [])
@@ -35,12 +39,15 @@ def dedupe(base: Base, *, reassign: bool = False, dry_run: bool = False) -> Rece
 
 
 def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
-    """Join the small parts of days that lie at least `older_than` days back. Raises `errors.Refused` where a branch that is
-    not merged has changed one of them: there every record would have to be looked for elsewhere."""
+    """Join the small parts of days at least `older_than` days back.
+
+    Raises `errors.Refused` where an unmerged branch has changed one of them: its records would have to be
+    searched for elsewhere.
+    """
 
     def joined() -> list[RenderedPart]:
         today = date.fromisoformat(base.wiring.clock.now()[:10])
-        days = timedelta(days=min(older_than, today.toordinal()) - 1)  # no calendar goes back beyond the year 1
+        days = timedelta(days=min(older_than, today.toordinal()) - 1)  # dates begin at the year 1
         parts = render.compact_parts(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
         if parts and run.find_repository(base.root) is not None:
             _refuse_branch_changes(git_changes.find_changes_on_branches(base.root, [part.path for part in parts]))
@@ -50,7 +57,7 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
 
 
 def _mend_parts(base: Base, mend: Callable[[], list[RenderedPart]], dry_run: bool = False) -> Receipt:
-    """Write the parts that `mend` makes of the base once it holds still."""
+    """Write the parts that `mend` renders, under the exclusive lock."""
     with writable(base):
         parts = mend()
         patch = patch_of(base, parts) if dry_run else ""
@@ -70,13 +77,19 @@ def _refuse_branch_changes(conflicts: Sequence[tuple[str, str]]) -> None:
 
 
 def _merge_duplicates(tree: Tree) -> list[Change]:
-    """Rendering a record that stands in several lines leaves one: the record as it was read, merged."""
+    """Return a change for each record that stands in several lines.
+
+    Rendering such a record leaves one line: the merged record, as it was read.
+    """
     rows = (tree.get(kind, identity) for kind in tree.ontology for identity in tree.duplicates(kind))
     return [Change(row.record, row.record) for row in rows if row is not None]
 
 
 def _reassign_ids(tree: Tree) -> list[Change]:
-    """In memory the later of two records with one id has a free one already; writing it keeps that."""
+    """Return a change for each record whose id another record has.
+
+    In memory the later of the two has a free id already; writing the record keeps that id.
+    """
     changes = []
     for kind in tree.ontology:
         duplicates = tree.duplicates(kind)

@@ -1,6 +1,8 @@
-"""What a write asks, and how it becomes a changeset against the rows as they stand. Pure: nothing here touches files.
+"""The request of a write, and how it becomes a changeset against the current rows.
 
-One edge, one identity: an end is written bare where that is clear, with its type only where it would be ambiguous.
+Pure: nothing here touches files.
+An edge has one identity: an end is written without its type where that is clear, and with it where it would be
+ambiguous.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,8 +37,10 @@ from duckkb.truth.files.tree import Ambiguous, Tree, bare_end, end_identity
 
 
 class Given(Struct, frozen=True):
-    """One record as a caller gave it: checked fields and, where given, what duckkb itself had printed. `place` says
-    where it stood (`line 3`, `file.jsonl:3`)."""
+    """A record as a caller gave it: checked fields and, where given, the fields that duckkb prints itself.
+
+    `place` says where the record stood (`line 3`, `file.jsonl:3`).
+    """
 
     identity: Identity
     fields: Mapping[str, Any]
@@ -48,8 +52,11 @@ class Given(Struct, frozen=True):
 
 
 class Upsert(Struct, frozen=True):
-    """Insert or replace records; `merge` changes only the fields given; `keep_times` takes the times of new records;
-    `definition` is that of a collection which comes to be with its first records."""
+    """A request to insert or replace records.
+
+    `merge` changes only the fields given; `keep_times` uses the given times for new records; `definition` is
+    that of a collection which is created with its first records.
+    """
 
     kind: RecordType
     given: tuple[Given, ...]
@@ -59,7 +66,7 @@ class Upsert(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """Delete records; `cascade` deletes the edges that touch them too."""
+    """A request to delete records; `cascade` deletes the edges that touch them too."""
 
     kind: RecordType
     identities: tuple[Identity, ...]
@@ -68,7 +75,7 @@ class Delete(Struct, frozen=True):
 
 
 class Rename(Struct, frozen=True):
-    """Give a record another identity: it keeps its id, and the edges that name it follow."""
+    """A request to give a record another identity: the record keeps its id, and the edges that name it follow."""
 
     kind: RecordType
     old: Identity
@@ -76,8 +83,11 @@ class Rename(Struct, frozen=True):
 
 
 class Apply(Struct, frozen=True):
-    """Apply a changeset; each old side must be what is stored, with `exact` its times too. `places` has by type and id the
-    part in which a record is to stand, of those that are not left where they are or put with the new ones."""
+    """A request to apply a changeset; each old side must equal the stored record, with `exact` its times too.
+
+    `places` names by type and id the part for a record. Other records stay where they are, or are put with the
+    new ones.
+    """
 
     changeset: Changeset
     exact: bool = False
@@ -85,7 +95,7 @@ class Apply(Struct, frozen=True):
 
 
 class Supersede(Struct, frozen=True):
-    """Have the records of some types be those given and no others."""
+    """A request to replace all records of some types with those given."""
 
     upserts: tuple[Upsert, ...]
 
@@ -94,8 +104,10 @@ Request = Upsert | Delete | Rename | Apply | Supersede
 
 
 class Draft(Struct, frozen=True):
-    """A changeset and what the caller is told of each record given: its identity, in the order given. `replaced` has each of
-    those given that another one with its identity followed and differs from, and that one."""
+    """A changeset, and the receipt lines of the records given: the identity of each, in the order given.
+
+    `replaced` pairs each given record with the later one of the same identity that replaced it and differs from it.
+    """
 
     changeset: Changeset
     asked: tuple[tuple[RecordType, Identity], ...] = ()
@@ -105,7 +117,7 @@ class Draft(Struct, frozen=True):
 
 
 class Drafting(Struct):
-    """The state of one drafting: rows as they stand, the time of the write, ids taken so far by type."""
+    """The state of one drafting: current rows, the time of the write, and the ids taken so far by type."""
 
     tree: Tree
     now: str
@@ -114,7 +126,9 @@ class Drafting(Struct):
 
 
 def draft(request: Request, tree: Tree, now: str) -> Draft:
-    """The changeset of a request against `tree`; raises `errors.Conflict`, `NotFound`, `Refused` with every problem."""
+    """Return the changeset of a request against `tree`; raises `errors.Conflict`, `NotFound`, `Refused` with every
+    problem.
+    """
     state = Drafting(tree, now)
     match request:
         case Upsert():
@@ -132,12 +146,12 @@ def draft(request: Request, tree: Tree, now: str) -> Draft:
 def _upsert(request: Upsert, state: Drafting) -> Draft:
     last: dict[Identity, Given] = {}
     replacements = []
-    for entry in request.given:  # one identity given twice: the later line wins, as a second put would
+    for entry in request.given:  # of two records with one identity the later wins, as in two puts
         earlier = last.get(entry.identity)
         last[entry.identity] = _merge_inputs(earlier, entry) if request.merge else entry
         if earlier and not same_fields(_clean(last[entry.identity].fields), _clean(earlier.fields)):
             replacements.append((earlier, entry))
-    for entry in request.given if request.merge else last.values():  # what is merged changes something in each version
+    for entry in request.given if request.merge else last.values():  # with `merge`, each version contributes fields
         if problem := _check_precondition(request.kind, entry, state.tree):
             state.findings.append(problem)
     _raise(state.findings, Conflict, "E_STALE", "the records are not at the versions named")
@@ -175,7 +189,9 @@ def _build_change(old: Record, fields: Mapping[str, Any], state: Drafting, ident
 
 
 def same_fields(first: Any, second: Any) -> bool:
-    """Equal as JSON text would be: 180 is not 180.0, True is not 1; the order of an object's keys does not matter."""
+    """Return whether two values are equal as JSON text: 180 is not 180.0, True is not 1; the order of keys does
+    not matter.
+    """
     if type(first) is not type(second):
         return isinstance(first, Mapping) and isinstance(second, Mapping) and _is_same_mapping(first, second)
     if isinstance(first, Mapping):
@@ -190,7 +206,10 @@ def _is_same_mapping(first: Mapping[str, Any], second: Mapping[str, Any]) -> boo
 
 
 def _clean(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Without top-level nulls, which a line leaves out. Nobody changes fields that were given, so most need no copy."""
+    """Return the fields without top-level nulls, which a line leaves out.
+
+    Given fields are never changed in place, so most of them need no copy.
+    """
     if type(fields) is dict and None not in fields.values():
         return fields
     return {name: value for name, value in fields.items() if value is not None}
@@ -268,7 +287,7 @@ def make_not_found_finding(kind: RecordType, identity: Identity) -> Finding:
 def _find_edges(
     kind: RecordType, rows: Iterable[StoredRow], tree: Tree
 ) -> dict[tuple[str, int], tuple[EdgeType, StoredRow]]:
-    """The edges at these nodes, each once."""
+    """Return the edges at these nodes, each once, by label and id."""
     edges = (edge for row in rows for edge in tree.edges_at(kind.name, row.record.identity))
     return {(edge_kind.name, edge.record.id): (edge_kind, edge) for edge_kind, edge, _ in edges}
 
@@ -306,7 +325,9 @@ def _rename(request: Rename, state: Drafting) -> Draft:
 
 
 def _with_end(kind: EdgeType, edge: Record, node: RecordType, request: Rename, state: Drafting) -> Change:
-    """The edge with its ends that named the old identity naming the new one, in the form in which they were written."""
+    """Return the change that makes an edge name the new identity of a node, in the form in which its ends were
+    written.
+    """
     fields = dict(edge.fields)
     refs = state.tree.ends(kind, edge.identity)
     for name, ref in zip((FROM, TO), refs, strict=True):
@@ -367,7 +388,7 @@ def _build_stale_finding(record: Record, stored_row: StoredRow | None, message: 
 
 
 def _describe_mismatch(have: Record | None, target: Record | None, exact: bool) -> str:
-    """In which way a stored record is not the one expected; empty where it is."""
+    """Describe how a stored record differs from the expected one; empty where it does not."""
     if have is None:
         return "is not there" if target is not None else ""
     if target is None:
@@ -396,7 +417,7 @@ def _raise(findings: Sequence[Finding], family: Callable[..., DuckkbError], code
 
 
 def plain_request(tree: Tree, request: Request) -> Request:
-    """The request with every edge's ends in the form in which they are stored."""
+    """Return the request with the ends of every edge in the form in which they are stored."""
     if not isinstance(request, (Upsert, Delete)) or not isinstance(request.kind, EdgeType):
         return request
     if isinstance(request, Delete):
@@ -407,8 +428,11 @@ def plain_request(tree: Tree, request: Request) -> Request:
 
 
 def plain_identity(tree: Tree, kind: RecordType, identity: Identity) -> Identity:
-    """An edge's identity in the form in which it is stored, or would be; other identities as they are. An edge keeps its form where
-    another node comes to have, or has no longer, the identity that one of its ends names."""
+    """Return an edge's identity in the form in which it is, or would be, stored; return other identities
+    unchanged.
+
+    An edge keeps its form when another node gains or loses the identity that one of its ends names.
+    """
     if not isinstance(kind, EdgeType) or tree.id_of(kind, identity) is not None:
         return identity
     first, second, *tail = identity
@@ -423,7 +447,10 @@ def plain_identity(tree: Tree, kind: RecordType, identity: Identity) -> Identity
 
 
 def _list_spellings(tree: Tree, end: Component, allowed_types: tuple[str, ...]) -> list[Component]:
-    """An end, and with its type as it may be stored: of the node that it leads to, or, where there is none, of any."""
+    """Return an end as given, and with its type as it may be stored.
+
+    The type is that of the node it leads to, or any allowed type where there is no such node.
+    """
     if isinstance(end, TypedEnd) or len(allowed_types) == 1:
         return [end]
     parts = end if isinstance(end, tuple) else (end,)

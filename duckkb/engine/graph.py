@@ -1,4 +1,4 @@
-"""Walking edges, breadth first: neighbours within a depth, and a shortest path."""
+"""Walks over edges, breadth first: neighbours within a depth, and a shortest path."""
 
 from bisect import bisect_right
 from collections import deque
@@ -15,11 +15,11 @@ from duckkb.truth.files.tree import Side, Tree
 
 Edge = tuple[EdgeType, StoredRow, Side]
 Place = tuple[str, str, tuple[tuple[Any, ...], ...]]
-"""Where an edge stands among those at a node: its type, its side, and the key of its identity."""
+"""The sort key of an edge among those at a node: its type, its side, and the key of its identity."""
 
 
 class Node(Struct, frozen=True):
-    """A node where a walk stands."""
+    """A node that a walk has reached."""
 
     kind: NodeType
     row: StoredRow
@@ -30,8 +30,11 @@ class Node(Struct, frozen=True):
 
 
 class Steps(Struct, frozen=True):
-    """Which edges a walk follows: their direction as seen from where it stands, their types (None: every type), and of a walk of
-    one step only those behind a place."""
+    """The edges that a walk follows: their direction as seen from the current node, and their types (None: every
+    type).
+
+    A walk of one step may also be limited to the edges behind a place.
+    """
 
     direction: Literal["out", "in", "both"] = "both"
     labels: frozenset[str] | None = None
@@ -48,9 +51,9 @@ class Step(Struct, frozen=True):
 
 
 def neighbors(tree: Tree, start: Node, steps: Steps, depth: int, limit: int) -> tuple[list[Step], bool]:
-    """The nodes around `start`, nearest first, and whether `limit` cut them.
+    """Return the nodes around `start`, nearest first, and whether `limit` cut them.
 
-    At depth 1 every edge gives a line, parallel ones too; beyond, each node comes once, over the first edge to it.
+    At depth 1 every edge gives a line, parallel edges too; beyond, each node comes once, over the first edge to it.
     """
     results: list[Step] = []
     for step, is_new in _walk(tree, start, steps, depth):
@@ -62,7 +65,7 @@ def neighbors(tree: Tree, start: Node, steps: Steps, depth: int, limit: int) -> 
 
 
 def path(tree: Tree, start: Node, end: Node, steps: Steps, depth: int) -> list[Step]:
-    """A shortest path of at most `depth` edges, both ends included; empty where there is none."""
+    """Return a shortest path of at most `depth` edges, both ends included; empty where there is none."""
     arrivals = (step for step, is_new in _walk(tree, start, steps, depth) if is_new and step.node.key == end.key)
     step = Step(start, 0) if start.key == end.key else next(arrivals, None)
     route: list[Step] = []
@@ -73,7 +76,7 @@ def path(tree: Tree, start: Node, end: Node, steps: Steps, depth: int) -> list[S
 
 
 def _walk(tree: Tree, start: Node, steps: Steps, depth: int) -> Iterator[tuple[Step, bool]]:
-    """Every step within a depth, breadth first, and whether it is the first to its node."""
+    """Yield every step within a depth, breadth first, and whether it is the first to its node."""
     visited_keys = {start.key}
     queue = deque([Step(start, 0)])
     while queue:
@@ -87,7 +90,7 @@ def _walk(tree: Tree, start: Node, steps: Steps, depth: int) -> Iterator[tuple[S
 
 
 def _find_next_steps(tree: Tree, here: Step, steps: Steps) -> Iterator[Step]:
-    """The steps on from here, in the order of edge type, direction and identity: the same on every run."""
+    """Yield the next steps in the order of edge type, direction and identity: the same on every run."""
     sides = [
         (kind, way, names)
         for kind, way, names in tree.sides_at(here.node.kind.name, here.node.row.record.identity)
@@ -104,7 +107,7 @@ def _find_next_steps(tree: Tree, here: Step, steps: Steps) -> Iterator[Step]:
 
 
 def _find_first(names: Sequence[Identity], side: tuple[str, str], after: Place | None) -> int:
-    """The place of the first edge of a type and side, which are sorted, behind a place among all edges at a node."""
+    """Return the index of the first edge behind `after`, among the sorted edges of one type and side."""
     if after is None or side > after[:2]:
         return 0
     return bisect_right(names, after[2], key=identity_key) if side == after[:2] else len(names)

@@ -16,7 +16,7 @@ from duckkb.truth.git import absent, begun_merge, repository
 
 
 def refuse_unready(base: Base) -> None:
-    """Refuse to write on a base that is unreadable, not all here, or in the middle of something else."""
+    """Raise where the base is unreadable, incomplete, or in the middle of a merge or another operation."""
     begun_merge.refuse_begun_merge(base.whole.root)
     refuse_unreadable(base.tree)
     absent.refuse_sparse_paths(base.whole.root, base.concerns)
@@ -30,8 +30,11 @@ def refuse_unready(base: Base) -> None:
 
 
 def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema: bool) -> None:
-    """Raise for everything that a changeset would break: `errors.InvalidRecord` where records do not fit their types, else
-    `errors.Refused`. Without `check_schema` they were held against their types before."""
+    """Raise for everything that a changeset would break.
+
+    Raises `errors.InvalidRecord` where records do not fit their types, else `errors.Refused`. Without
+    `check_schema`, the records have been validated before.
+    """
     rules = [rule for rule in integrity.BEFORE_WRITE if check_schema or rule.find is not schema]
     problems = integrity.findings(WriteView(view(base), changeset, base.holders), rules)
     findings = tuple(name_record(one) for one in problems if one.is_error)
@@ -53,12 +56,14 @@ def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema:
 
 
 def view(base: Base) -> BaseView:
-    """A base as rules see it."""
+    """Return the base as integrity rules see it."""
     return BaseView(base.tree, base.validator, base.lengths)
 
 
 def refuse_documents(kinds: Iterable[RecordType]) -> None:
-    """Raise `errors.Refused` (E_DOCUMENT) for types whose records are files: who changes these changes records."""
+    """Raise `errors.Refused` (E_DOCUMENT) for types whose records are files: changing the files changes the
+    records.
+    """
     for kind in kinds:
         if kind.source is not None:
             message = f"the records of {kind.name} are the files of {kind.source.path}; nothing was written"
@@ -66,8 +71,11 @@ def refuse_documents(kinds: Iterable[RecordType]) -> None:
 
 
 def refuse_existing_type(base: Base, name: str) -> None:
-    """Raise `errors.Conflict` (E_EXISTS) where a type has the name of a new collection. What the files and this machine declare
-    now counts, not what they declared when the base was opened; who holds a lock of the base makes sure of it."""
+    """Raise `errors.Conflict` (E_EXISTS) where a type has the name of a new collection.
+
+    The declarations of the files and of this machine are read anew, not taken from when the base was opened;
+    the caller's lock keeps them unchanged.
+    """
     from duckkb.ontology.snapshot import path_of
 
     holder = base.wiring.preview({}).find(name)
@@ -78,7 +86,7 @@ def refuse_existing_type(base: Base, name: str) -> None:
 
 
 def refuse_agents(base: Base, changeset: Changeset) -> None:
-    """Where an agent writes directly what the ontology wants reviewed, raise `errors.Refused` (E_REVIEW)."""
+    """Raise `errors.Refused` (E_REVIEW) where an agent directly writes what the ontology wants reviewed."""
     if not base.wiring.env.agent or base.wiring.proposal is not None:
         return
     findings = []
@@ -103,7 +111,7 @@ def refuse_agents(base: Base, changeset: Changeset) -> None:
 
 
 def refuse_agent_of(base: Base, kind: RecordType) -> None:
-    """As `refuse_agents`, for what is done to all records of a type."""
+    """Raise as `refuse_agents` does, for a change to all records of a type."""
     if base.wiring.env.agent and (kind.review or kind.reviewed_fields):
         raise Refused(
             f"changes of {kind.name} are reviewed before they count, and DUCKKB_AGENT says that an agent writes",
@@ -113,7 +121,7 @@ def refuse_agent_of(base: Base, kind: RecordType) -> None:
 
 
 def _diff_fields(change: Change) -> set[str]:
-    """The fields whose value a change gives, takes or replaces."""
+    """Return the fields whose value a change adds, removes or replaces."""
     old, new = (record.fields if record is not None else {} for record in (change.old, change.new))
     return {name for name in {**old, **new} if not same_fields(old.get(name), new.get(name))}
 

@@ -1,7 +1,7 @@
-"""From files to a tree: through the store where the base is of a size that makes it pay, else all at once.
+"""Loads the tree from files: through the store where the size of the base makes it pay, else all at once.
 
-The caller holds the base's lock. What the store lacks is read and written down in it, part by part; a type that is new to
-it, or of which most has changed, is read as a stream.
+The caller holds the base's lock. What the store lacks is read and stored part by part. A type that is new to
+the store, or of which most has changed, is read as a stream.
 """
 
 from collections.abc import Iterable
@@ -21,11 +21,13 @@ from duckkb.truth.files.part import pause_collector
 from duckkb.truth.files.read import Survey, survey
 from duckkb.truth.files.tree import Tree
 
-_FEW = 8  # parts of a type that are taken in singly, however few there are
+_FEW = 8  # up to this many changed parts are taken in singly
 
 
 class Opened(Struct, frozen=True):
-    """A tree, and the store of its lines; None where it is in memory alone, `reason` says why where it should not be."""
+    """A tree and the store of its lines; None where it is only in memory, with a `reason` where it should be
+    stored.
+    """
 
     tree: Tree
     lines: StoredLines | None = None
@@ -33,8 +35,9 @@ class Opened(Struct, frozen=True):
 
 
 class Ground(Struct, frozen=True):
-    """What a load needs to know: the base's folder, its types and settings, the `place` where what is derived lies, and how
-    many seconds are waited for others."""
+    """The context of a load: the base's folder, its types and settings, the `place` of derived state, and the
+    seconds to wait.
+    """
 
     root: Path
     ontology: Ontology
@@ -48,13 +51,13 @@ class Ground(Struct, frozen=True):
 
 
 def unreadable(tree: Tree, when: str, suggestion: str) -> Unreadable:
-    """The error that names every line and file that cannot be read."""
+    """Return the error that names every line and file that cannot be read."""
     count = "1 place" if len(tree.unreadable) == 1 else f"{len(tree.unreadable)} places"
     return Unreadable(f"{count} in data/ cannot be read{when}", suggestion=suggestion, findings=tuple(tree.unreadable))
 
 
 def load(ground: Ground) -> Opened:
-    """The base as its files are now; raises as `read.load` does."""
+    """Load the base from its present files; raises as `read.load` does."""
     file_survey = survey(ground.root, ground.ontology)
     if sum(status.st_size for status in file_survey.files.values()) < ground.settings.snapshot_bytes:
         return Opened(read.load(ground.root, ground.ontology, ground.limits, file_survey))
@@ -70,14 +73,17 @@ def load(ground: Ground) -> Opened:
         Unavailable,
         Unusable,
         Ahead,
-    ) as problem:  # it cannot be written, or others write it: this process does without
+    ) as problem:  # the store cannot be written, or is locked: work in memory
         reason = lines.reason or str(problem)
         lines.close()
         return Opened(read.load(ground.root, ground.ontology, ground.limits), reason=reason)
 
 
 def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: Survey) -> Opened:
-    """The store and the tree as the files were in `file_survey`. Raises OSError, `Unusable`, `errors.Unavailable`."""
+    """Bring the store and the tree to the state of `file_survey`.
+
+    Raises OSError, `Unusable`, `errors.Unavailable`.
+    """
     with lines.writing(ground.lock_timeout) as is_current, pause_collector():
         if not is_current:
             lines.reopen()
@@ -86,7 +92,7 @@ def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: S
         anew = [kind for kind in ground.ontology if _is_anew(kind, changed_paths, lines, file_survey)]
         if anew:
             kinds_by_path = {path: kind for path, kind in file_survey.kinds.items() if kind in anew}
-            # A part with lines that cannot be read is not kept: it is read again until it is mended.
+            # A part with unreadable lines is not stored, so that it is read again until it is repaired.
             lines.build(
                 anew, (part for part in read.read_parts(ground.root, kinds_by_path, ground.limits) if not part.findings)
             )
@@ -100,7 +106,7 @@ def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: S
 
 
 def _is_anew(kind: RecordType, changed_paths: Iterable[str], lines: StoredLines, file_survey: Survey) -> bool:
-    """Whether reading a type as a stream is the shorter way."""
+    """Return whether reading a type as a stream is shorter than taking in its changed parts."""
     type_paths = {path for path, record_type in file_survey.kinds.items() if record_type is kind}
     if kind.name not in lines.holds:
         return bool(type_paths)

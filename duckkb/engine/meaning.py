@@ -1,5 +1,7 @@
-"""What of a type can be compared by meaning: the fields that a new collection is given for it by its first records, and what is
-said of a type whose records have text in none of its fields."""
+"""The fields of a type that are compared by meaning: chosen for a new collection from its first records.
+
+It also makes the notices for a type whose records have text in none of these fields.
+"""
 
 import json
 import re
@@ -31,7 +33,7 @@ Fields = Mapping[str, Any]
 
 
 class ChosenFields(Struct, frozen=True):
-    """The type as it is with the fields that were chosen, the change of its definition, and what is said of it."""
+    """The type with the chosen fields, the change of its definition, and notices."""
 
     kind: RecordType
     change: FileChange
@@ -39,9 +41,12 @@ class ChosenFields(Struct, frozen=True):
 
 
 def choose_fields(base: Base, request: Request) -> ChosenFields | None:
-    """For the first records of a collection that has the fields of its preset, and these have no text in them: the fields of
-    text that they have; of one that comes to be with them its definition in any case. None where nothing of a definition is to
-    be written, or not by this base."""
+    """Choose the text fields of a collection from its first records, where its preset's fields have no text in
+    them.
+
+    A collection that is created with its first records gets its definition in any case. Returns None where no
+    definition is to be written, or not by this base.
+    """
     if not isinstance(request, Upsert) or base.is_narrowed or base.wiring.at is not None:
         return None
     from duckkb.ontology.snapshot import path_of
@@ -90,13 +95,12 @@ def _describe_choice(kind: RecordType, before: RecordType, path: str, *, is_new:
 
 
 def with_fields(request: Request, chosen: ChosenFields | None) -> Request:
-    """The request for the type as it will be."""
+    """Return the request for the type with the chosen fields."""
     return replace(request, kind=chosen.kind) if chosen is not None and isinstance(request, Upsert) else request
 
 
 def unsearchable(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
-    """What is said of each type of which nothing can be compared by meaning though it has fields for that: no stored record has
-    text in them."""
+    """Return a notice for each type that has fields to compare by meaning, but no stored record with text in them."""
     return tuple(
         Notice(
             "W_NO_MEANING",
@@ -109,7 +113,7 @@ def unsearchable(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
 
 
 def unsearchable_after(base: Base, request: Request) -> tuple[Notice, ...]:
-    """As `unsearchable`, for the type that was just written, where what was written has nothing to compare."""
+    """Return the notices of `unsearchable` for the type just written, where the written records have no such text."""
     if (
         not isinstance(request, Upsert)
         or request.merge
@@ -120,7 +124,7 @@ def unsearchable_after(base: Base, request: Request) -> tuple[Notice, ...]:
 
 
 def has_text(fields: Sequence[SearchField], records: Iterable[Fields]) -> bool:
-    """Whether a record has something to compare by meaning in one of these fields."""
+    """Return whether a record has text to compare by meaning in one of these fields."""
     if any(field.reach is not None for field in fields):
         return True
     names = [field.name for field in fields if not field.given]
@@ -133,8 +137,11 @@ def _find_text(record: Fields, name: str) -> str | list[Any] | None:
 
 
 def text_fields(kind: RecordType, records: Sequence[Fields]) -> list[str]:
-    """The fields, and dotted paths to texts inside objects, in which at least half of the values are several words, in the order in
-    which records have them; where there are none those of single words. Never the identity, numbers, dates and addresses."""
+    """Return the fields, and dotted paths inside objects, in which at least half of the values are several words.
+
+    They come in the order in which records have them; where there are none, the fields of single words.
+    Identity, numbers, dates and addresses never count.
+    """
     values: dict[str, list[str]] = {}
     for record in records:
         for name, value in record.items():
@@ -151,8 +158,10 @@ def text_fields(kind: RecordType, records: Sequence[Fields]) -> list[str]:
 
 
 def with_vectors(definition: bytes, old: Sequence[str], new: Sequence[str]) -> bytes | None:
-    """A definition with other fields under `vectors`, all else to the byte as it was; None where they do not stand there once, a
-    line each."""
+    """Return a definition with other fields under `vectors`, all else unchanged to the byte.
+
+    None where the old fields do not stand there exactly once, one a line.
+    """
     text = definition.decode("utf-8", "replace")
     section_pattern = (
         r"(?m)^(?P<indent> *(?:- )?)vectors:\n" + "".join(rf" *- {re.escape(name)}\n" for name in old) + r"(?! *- )"
@@ -174,7 +183,7 @@ def _to_yaml(name: str) -> str:
 def _has_fields_of_preset(kind: RecordType) -> bool:
     from duckkb.ontology.presets import (
         presets,
-    )  # read where a collection is written for the first time, and nowhere else
+    )  # read only at the first write of a collection
 
     policy = kind.policy
     preset = presets().get(policy.name) if policy is not None and kind.source is None else None

@@ -1,8 +1,10 @@
-"""A base as somebody sees it who may see some of its types, and must not be able to tell that there are others.
+"""A base for a caller who may see some of its types, and must not be able to tell that there are others.
 
-Every use case is given a base and knows no other, so none can forget who asks: whoever sees a part gets a `NarrowedBase`. What
-is derived belongs to one type alone (lanes, tables, counts) and is the whole base's; what goes by the ontology or the tree is
-made of the visible types. Folder, notes and preview of the base are refused: they tell of all of it, and of the machine.
+Every use case is given a base and knows no other, so none can forget who asks: a caller who sees a part gets a
+`NarrowedBase`.
+State that belongs to one type (lanes, tables, counts) is the whole base's; everything that follows the ontology
+or the tree is made from the visible types.
+Folder, notes and preview of the base are refused: they tell of all types, and of the machine.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,16 +37,19 @@ from duckkb.truth.files.part import Part
 from duckkb.truth.files.tree import Tree
 
 _OF_ALL_TEXTS = ("W_COMPUTED", "W_PENDING", "W_NO_TEAM_CACHE", "W_BEHIND")
-"""Notices that go by which texts have a vector, whoever's they are, as caches know texts, not types; or by commits, whatever changed."""
+"""Notice codes computed over the whole base, or over commits; hidden from callers who see only some types."""
 _OF_THE_REQUEST = (UsageError, NotFound, Conflict, Refused, Unreadable)
 _CODES_OF_THE_REQUEST = ("E_UNKNOWN_TYPE", "E_LIMIT", "E_TIMEOUT")
 _CODES_OF_THE_BASE = ("E_MERGE_IN_PROGRESS", "E_NO_KB", "E_READ_ONLY", "E_SPARSE", "E_UNTRUSTED")
 
 
 def narrow_base(base: Base, types: frozenset[str] | None, *, tenant: str = "", lenient: bool = False) -> Base:
-    """The base of a caller who may see the types with these names (None: all) and the memories of its own as a `tenant`, and
-    must not be able to tell that there are others. Raises `errors.Unreadable` where records of these types cannot be read, unless `lenient`; `errors.Refused`
-    (E_FORBIDDEN) for a part of the base of a revision, unless that is to be proposed to."""
+    """Return the base of a caller who may see the types with these names (None: all).
+
+    A `tenant` also sees its own memories. The result must not reveal that there are other types.
+    Raises `errors.Unreadable` where records of these types cannot be read (unless `lenient`), and
+    `errors.Refused` (E_FORBIDDEN) for a part of the base of a revision, unless that is to be proposed to.
+    """
     if types is None:
         return base
     types = base.whole.ontology.seen_by(types, tenant)
@@ -57,12 +62,15 @@ def narrow_base(base: Base, types: frozenset[str] | None, *, tenant: str = "", l
 
 
 def part_of(base: Base) -> "NarrowedBase | None":
-    """A base as the part of another that it is; None for a whole one."""
+    """Return the base as a narrowed base; None for a whole one."""
     return base if isinstance(base, NarrowedBase) else None
 
 
 class NarrowedBase(Base):
-    """The types of `whole` with one of these names. Of use until that base is refreshed, or written by another."""
+    """A base of those types of `whole` that are visible.
+
+    Valid until `whole` is refreshed, or written by another base.
+    """
 
     def __init__(self, whole: Base, types: frozenset[str], *, lenient: bool = False) -> None:
         if whole.wiring.at is not None and whole.wiring.proposal is None:
@@ -124,14 +132,17 @@ class NarrowedBase(Base):
         return type_at(self.ontology, path) is not None
 
     def told(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
-        """Without what goes by the texts of all, and without words about the machine."""
+        """Return the notices, except codes computed over the whole base and words about the machine."""
         return tuple(_redact_notice(notice) for notice in notices if notice.code not in _OF_ALL_TEXTS)
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """The visible types at which edges of hidden types may end, whose records are not deleted or renamed from here, as
-        nobody could see what that breaks. Which these are follows from the ontology and the grant alone: whether a record has
-        such an edge is never told."""
+        """The visible types at which edges of hidden types may end.
+
+        Their records cannot be deleted or renamed from here, since the caller could not see what that breaks.
+        The types follow from the ontology and the grant alone: whether a record has such an edge is never
+        revealed.
+        """
         hidden_edges = [edge for edge in self._of.ontology.edges.values() if edge.name not in self.ontology.edges]
         ends = {name for edge in hidden_edges for name in (*edge.from_types, *edge.to_types)}
         return tuple(name for name in self.ontology.nodes if name in ends)
@@ -141,18 +152,20 @@ class NarrowedBase(Base):
             raise forbidden(f"records of {kind.name} are not deleted or renamed by who sees only a part of the base")
 
     def close(self, *, alone: bool = True) -> None:
-        """Nothing of it is its own."""
+        """Do nothing: the parts belong to the whole base."""
 
 
 def forbidden(message: str) -> Refused:
-    """The refusal of what a caller who sees some types alone may not ask."""
+    """Return the error for a request that a caller with some types alone may not make."""
     return Refused(message, code="E_FORBIDDEN", suggestion="ask who runs the knowledge base")
 
 
 @contextmanager
 def load_for_caller(types: frozenset[str] | None) -> Iterator[None]:
-    """Around the loading of the whole base for a caller who may see these types. Whatever is wrong, who sees a part is told one
-    and the same; the cause is for the log."""
+    """Wrap the loading of the whole base for a caller who may see these types.
+
+    A caller who sees a part always gets the same error, whatever is wrong; the cause goes to the log.
+    """
     try:
         yield
     except DuckkbError as problem:
@@ -163,8 +176,10 @@ def load_for_caller(types: frozenset[str] | None) -> Iterator[None]:
 
 @contextmanager
 def narrow_errors(types: frozenset[str] | None, *, asked_again: bool = False) -> Iterator[None]:
-    """Around what is done for a caller who may see these types: errors as he may read them, but for those after which all is
-    asked again."""
+    """Wrap a call for a caller who may see these types: errors become readable for that caller.
+
+    With `asked_again`, errors after which the call is repeated pass unchanged.
+    """
     try:
         yield
     except DuckkbError as problem:
@@ -178,8 +193,11 @@ def narrow_errors(types: frozenset[str] | None, *, asked_again: bool = False) ->
 
 
 def narrow_error(problem: DuckkbError) -> DuckkbError:
-    """An error as a caller may read it who sees some types alone: what is wrong with his request as it is; one and the same
-    for what is wrong with the whole base, with git or with the machine, which names files, processes and types."""
+    """Return an error as a caller with some types alone may read it.
+
+    A fault of the request stays as it is. A fault of the whole base, of git or of the machine becomes one
+    common error, since its text names files, processes and types.
+    """
     if problem.code == "E_MODEL":
         return Unavailable("the model does not answer", code="E_MODEL", suggestion="try again later, or ask by words")
     is_own = isinstance(problem, _OF_THE_REQUEST) and not isinstance(problem, OntologyError)
@@ -189,7 +207,7 @@ def narrow_error(problem: DuckkbError) -> DuckkbError:
 
 
 def unavailable() -> Unavailable:
-    """What a caller who sees some types alone is told where the whole base cannot be loaded."""
+    """Return the error for a caller with some types alone where the whole base cannot be loaded."""
     return Unavailable("the knowledge base does not answer now", suggestion="try again later")
 
 

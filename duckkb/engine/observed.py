@@ -1,7 +1,8 @@
-"""What the stored lines of one type say of its fields. Types that keep to no schema are known by what is stored.
+"""Statistics of the fields of one type, from its stored lines.
 
-Every part is counted by itself, and its counts are noted by its digest: a process that writes one record looks at the parts
-that changed since the note was made, and at no other line of the type.
+Types without a schema are known by what is stored.
+Every part is counted by itself, and its counts are noted under its digest. A process that writes one record
+reads only the parts that changed since the note was made.
 """
 
 import json
@@ -20,7 +21,7 @@ from duckkb.truth.files.tree import Tree
 
 NAME = "fields"
 FEW = 2
-"""Parts that are counted again in less time than a note takes."""
+"""Parts that are counted again faster than a note is written."""
 _FORMAT = 2
 _TYPES = {str: "text", bool: "a boolean", int: "a number", float: "a number", list: "a list", dict: "an object"}
 _SECTIONS = ("types", "lengths", "keys")
@@ -29,15 +30,18 @@ _Shape = tuple[tuple[str, ...], tuple[type, ...]]
 _OWN = frozenset((ID, CREATED_AT, UPDATED_AT))
 
 Counts = Mapping[str, Mapping[str, Mapping[str, int]]]
-"""By section (`types`, `lengths`, `keys`) and name how often each value is there; as JSON has it."""
+"""Frequencies of values by section (`types`, `lengths`, `keys`) and name, in the form of JSON."""
 
 
 class Observed:
-    """Counts of values by field and JSON type, of given vectors by length, and, where a type makes its keys of a text, the
-    keys that were not made so, by a hash of the text; kept up at the cost of each change."""
+    """The counts of a type's values, kept up to date at the cost of each change.
+
+    It counts values by field and JSON type, and given vectors by length. Where a type derives its keys from a
+    text, it also has the keys that were not derived, by a hash of the text.
+    """
 
     def __init__(self, kind: RecordType, records: Iterable[Record] = (), notes: BaseStore | None = None) -> None:
-        """`notes` is where the note of the parts lies, None where none is kept."""
+        """Count `records`; `notes` stores the counts of the parts, None where none are stored."""
         self._kind, self._notes = kind, notes
         self._seen: Mapping[str, Part] | None = None
         self._parts: dict[str, tuple[str, Counts]] | None = None
@@ -49,7 +53,7 @@ class Observed:
         return self._counts
 
     def add(self, counts: Counts, sign: int) -> None:
-        """Add counts (`sign` 1), or take them away again (-1)."""
+        """Add counts (`sign` 1), or subtract them (-1)."""
         for section, names in counts.items():
             for name, values in names.items():
                 counter = self._counts[section].setdefault(name, Counter())
@@ -78,7 +82,7 @@ class Observed:
                     types.setdefault(name, Counter())[_TYPES[kind]] += count
 
     def _count_rows(self, rows: PartRows) -> "Observed":
-        """The counts of some rows; of most types no record is made for them."""
+        """Count some rows; for most types without making records of them."""
         if self._has_more:
             return Observed(self._kind, rows.records)
         result = Observed(self._kind)
@@ -97,7 +101,7 @@ class Observed:
             ] += 1
 
     def types(self) -> dict[str, dict[str, int]]:
-        """How many values of which type each field has, by the field's name."""
+        """Return the number of values by field name and JSON type."""
         counts_by_field = {
             name: {word: count for word, count in sorted(types.items()) if count > 0}
             for name, types in self._counts["types"].items()
@@ -105,8 +109,11 @@ class Observed:
         return {name: types for name, types in sorted(counts_by_field.items()) if types}
 
     def lengths(self) -> dict[str, int]:
-        """How long the vectors of each given field are: what the policy fixes, else what most records have, of two that
-        are as frequent the shorter; 0 where there is none."""
+        """Return the length of the vectors of each given field.
+
+        It is what the policy fixes, else what most records have (of two equally frequent ones the shorter); 0
+        where there is none.
+        """
         length_counts = self._counts["lengths"]
         return {
             name: field.dimension or _pick_length(length_counts.get(name, {}))
@@ -114,7 +121,7 @@ class Observed:
         }
 
     def other_lengths(self) -> int:
-        """How many given vectors are not as long as `lengths` says of their field, and so are not searched."""
+        """Return the number of given vectors that differ from `lengths`, and so are not searched."""
         expected_lengths = self.lengths()
         length_counts = self._counts["lengths"].items()
         return sum(
@@ -125,13 +132,15 @@ class Observed:
         )
 
     def own_keys(self, text: str) -> list[str | int]:
-        """The keys, not made of their text, under which this text may stand."""
+        """Return the keys, not derived from their text, under which this text may stand."""
         key_counts: Mapping[str, int] = self._counts["keys"].get(_hash(text), {})
         return [json.loads(key) for key, count in sorted(key_counts.items()) if count > 0]
 
     def strange(self, records: Iterable[Record]) -> dict[tuple[str, str], tuple[str, Record]]:
-        """Fields of these records whose type none has had so far, by (field, type): what there was, and the first record
-        that differs."""
+        """Return the fields of these records with a type that no value has had, by (field, type).
+
+        Each comes with the types before, and the first record that differs.
+        """
         known_types = {name: set(types) for name, types in self.types().items()}
         differences: dict[tuple[str, str], tuple[str, Record]] = {}
         seen_shapes: set[_Shape] = set()
@@ -148,8 +157,10 @@ class Observed:
         return differences
 
     def follow(self, tree: Tree) -> "Observed":
-        """Have the counts be those of a type's parts in a tree. Costs what those cost that changed since the last time, or
-        since they were noted."""
+        """Bring the counts to the parts of a type in a tree.
+
+        Reads only parts that changed since they were counted or noted.
+        """
         if self._seen is tree.parts:  # another mapping as soon as a part changes
             return self
         note_parts = _read(self._notes, self._kind) if self._parts is None else {}
@@ -176,7 +187,7 @@ def _compute_shape(fields: Mapping[str, Any]) -> _Shape:
 
 
 def key_of_text(kind: RecordType, text: str) -> str | None:
-    """The key that a type makes of a text; None where it makes none."""
+    """Return the key that a type derives from a text; None where it derives none."""
     key_rule = kind.generated
     if key_rule is None or not key_rule.of:
         return None
@@ -193,12 +204,12 @@ def _pick_length(lengths: Mapping[str, int]) -> int:
 
 
 def _compute_ground(kind: RecordType) -> str:
-    """What shapes the counts of a type beside its lines."""
+    """Return a digest of what shapes the counts of a type, apart from its lines."""
     return repr((kind.name, sorted(kind.given_vectors), kind.generated))
 
 
 def _read(notes: BaseStore | None, kind: RecordType) -> dict[str, tuple[str, Counts]]:
-    """By path the digest and the counts of a part as noted; nothing where the note is not ours and whole."""
+    """Return the noted digest and counts of each part by path; empty where the note is foreign or damaged."""
     note: Any = notes.note(f"{NAME}/{kind.table}") if notes is not None else None
     try:
         if note["format"] != _FORMAT or note["ground"] != _compute_ground(kind):

@@ -1,8 +1,8 @@
-"""`query`: `find` for many questions. Each is asked in its lanes, all lists are fused, a reranker reads the first records again,
-and both orders are blended.
+"""`query`: `find` for many questions.
 
-A plain question is asked as it stands in both lanes, and beside it the variants that an expander writes of it; typed lines are
-asked each in the lane that it names. What a model could not do is said, and the answer goes on without it.
+Each is asked in its lanes, all lists are fused, and a reranker's order is blended in.
+A plain question is asked in both lanes, together with the variants that an expander writes of it; a typed line
+is asked in the lane that it names. Where a model fails, a notice says so, and the answer goes on without it.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,20 +23,22 @@ from duckkb.search.typed import Question, Questions
 from duckkb.steps import step
 
 _LIMIT = 50
-"""Records for which a question is planned, whatever is shown of them."""
+"""Records for which a question is planned, however many are shown."""
 
 
 @boot.answered
 def query(base: Base, intent: Intent, budget: ModelBudget) -> FindResult:
-    """Answer the lines of an intent's text with its first `limit` records, each with the account of its score as its trace.
-    Raises `errors.UsageError` (E_QUERY)."""
+    """Answer the lines of an intent's text with its first `limit` records; the trace of each explains its score.
+
+    Raises `errors.UsageError` (E_QUERY).
+    """
     question_set = typed.read(intent.text or "")
     search = _search(base, intent)
     readings, notices = _read(base, search, question_set, budget)
     lists = [source for reading in readings for source in reading.lists.values()]
     is_fallback = any(
         reading.is_filled for reading in readings[: len(question_set.questions)]
-    )  # behind them are variants
+    )  # the others are variants
     words = LexicalQuery(" ".join(filter(None, map(_extract_words, question_set.questions))))
     with step("fuse"):
         records = fuse(lists, DOCUMENTS, search.tie)
@@ -56,7 +58,7 @@ def query(base: Base, intent: Intent, budget: ModelBudget) -> FindResult:
 
 
 def _search(base: Base, intent: Intent) -> Search:
-    """Plan a search by words and meaning; a lane that is lost is said and done without."""
+    """Plan a search by words and meaning; a lane that is lost is reported and left out."""
     kinds = intent.kinds
     intent = Intent(intent.text, "hybrid", limit=_LIMIT, expansion=feedback_of(base.settings), exact=True, kinds=kinds)
     search_plan = plan(intent, sum(base.tree.count(kind) for kind in kinds), base.settings)
@@ -66,14 +68,16 @@ def _search(base: Base, intent: Intent) -> Search:
 def _read(
     base: Base, search: Search, question_set: Questions, budget: ModelBudget
 ) -> tuple[list[QuestionReading], list[Notice]]:
-    """Read the questions, each within the exclusions of all; behind them the variants of one that is to be expanded, which
-    keep to its phrases and exclusions."""
+    """Read the questions, each within the exclusions of all.
+
+    The variants of a question that is to be expanded come behind them, and keep to its phrases and exclusions.
+    """
     exclusions = [text for question in question_set.questions if question.words for text in question.words.excluded]
     limits = LexicalQuery(excluded=tuple(exclusions))
     readings = [search.read(question, limits) for question in question_set.questions]
     notices = [notice for reading in readings for notice in reading.notices]
     first, words = question_set.questions[0], readings[0].words
-    if first.type == "expand":  # and alone
+    if first.type == "expand":  # an `expand` line is always the only one
         expansion = expand(base, first.text, budget)
         limits = LexicalQuery(phrases=words.phrases, excluded=words.excluded)
         variants = [
@@ -85,14 +89,14 @@ def _read(
 
 
 def _extract_words(question: Question) -> str:
-    """What a question says, without what it excludes."""
+    """Return the words of a question, without what it excludes."""
     return question.words.relaxed.text if question.words else syntax.plain(syntax.drop_exclusions(question.text))
 
 
 def _rerank(
     base: Base, question_set: Questions, records: Sequence[Fused], hit: Callable[[Fused], Hit], budget: ModelBudget
 ) -> Reranked[Key]:
-    """Have the reranker judge the first records, each by the chunk that it is shown by."""
+    """Rerank the first records, each by the chunk that it is shown by."""
     if base.wiring.reranker() is None:
         return Reranked()
     most = base.settings.rerank.max_candidates if budget.candidates is None else budget.candidates

@@ -46,7 +46,7 @@ from duckkb.truth.files.part import StoredRow
 
 Key = tuple[str, int]
 Allowed = Mapping[str, IdSet | None]
-"""By type the ids that a filter lets through; None without one."""
+"""The ids that a filter accepts, by type; None without a filter."""
 _PLAIN = (
     Notice(
         "W_PLAIN",
@@ -61,7 +61,7 @@ _PATH = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)+(?![\w(])")
 _COMPARED = r"(?<![\w.]){}\s*(<>|!=|[<>]=?|=|NOT\s+I?LIKE\b|I?LIKE\b)\s*('(?:[^']|'')*')"
 _EQUAL = re.compile(r"(?<![\w.])([^\W\d][\w.]*)\s*==?\s*('(?:[^']|'')*')")
 _ACTIVE = frozenset('"`\\!$')  # what a shell reads inside of double quotes; but no $ before a point
-_SOME_ROWS = 1_000  # in which the names inside a nested value are looked for
+_SOME_ROWS = 1_000  # rows searched for names inside a nested value
 _MOST_NAMED = 3
 _LOOKED_AT = 4_000  # characters of a document without a chunk of its text
 _EXCLUDES = re.compile(r"<>|!=|!~|\bNOT\b", re.IGNORECASE)
@@ -69,10 +69,12 @@ _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "
 
 
 class QuestionReading(Struct, frozen=True):
-    """What the lanes have for one reading of a question, which is a list each.
+    """The lists of all lanes for one reading of a question.
 
-    `words` are what the lexical lane was asked. `expanded_by` are the records that the question was moved towards. `is_filled`:
-    no record fits the phrases and open ends of the question, and all that is here was found by its plain words."""
+    `words` are what the lexical lane was asked. `expanded_by` are the records that the question was moved
+    towards. `is_filled`: no record fits the phrases and open ends of the question, and plain words gave all
+    records here.
+    """
 
     words: LexicalQuery
     lists: Mapping[Lane, RankedList]
@@ -104,8 +106,10 @@ def find(base: Base, intent: Intent) -> FindResult:
 
 
 class Ranked(Struct, frozen=True):
-    """Everything that a search ranks: each lane to its end, beyond the plan's depth; what the plan makes of them, beyond its
-    limit. Where the `gate` closed, the lexical list is there, and nothing in `fused` is for it."""
+    """The full ranking of a search: each lane beyond the plan's depth, and the fused list beyond its limit.
+
+    Where the `gate` closed, the lexical list is present but does not count in `fused`.
+    """
 
     plan: Plan
     reading: QuestionReading
@@ -116,7 +120,10 @@ class Ranked(Struct, frozen=True):
 
 @boot.answered
 def rank(base: Base, intent: Intent) -> Ranked:
-    """As `find`, without cutting anything off; raises as it does. For a question with a text or a vector."""
+    """Rank everything, as `find` does without a limit; raises as it does.
+
+    For a question with a text or a vector.
+    """
     search_plan, intent, allowed_ids, _ = _prepare(base, intent)
     records = max(sum(base.tree.count(kind) for kind in intent.kinds), search_plan.depth)
     search = Search(base, intent, search_plan, allowed_ids, records)
@@ -131,8 +138,11 @@ def _plan(base: Base, intent: Intent) -> Plan:
 
 
 def _prepare(base: Base, intent: Intent) -> tuple[Plan, Intent, Allowed, tuple[Notice, ...]]:
-    """Filter and plan. Of several types those that a filter does not fit are asked nothing, which a notice says of those with
-    records; where it fits none, their error is raised, best the one that says what the filter should be."""
+    """Filter and plan.
+
+    Types that a filter does not fit are left out, and a notice names those with records. Where it fits none,
+    their error is raised, preferably the one that suggests a correct filter.
+    """
     if intent.where is None:
         return _plan(base, intent), intent, dict.fromkeys((kind.name for kind in intent.kinds), None), ()
     allowed_ids, refusals = dict[str, IdSet | None](), dict[str, FilterError]()
@@ -141,7 +151,7 @@ def _prepare(base: Base, intent: Intent) -> tuple[Plan, Intent, Allowed, tuple[N
             try:
                 allowed_ids[kind.name] = base.sql.where(kind, intent.where)
             except FilterError as error:
-                if error.code != FilterError.code:  # a limit was met
+                if error.code != FilterError.code:  # a limit was exceeded
                     raise
                 refusals[kind.name] = error
     if refusals and not allowed_ids:
@@ -154,7 +164,9 @@ def _prepare(base: Base, intent: Intent) -> tuple[Plan, Intent, Allowed, tuple[N
 
 
 def _report_left_out(refusals: Mapping[str, FilterError]) -> tuple[Notice, ...]:
-    """Say which types a filter was not asked of: those that lack its fields, and those whose values it does not fit."""
+    """Return notices of the types that a filter left out: those that lack its fields, and those whose values do
+    not fit.
+    """
     lacking = {name: error.details["field"] for name, error in refusals.items() if "nearest" in error.details}
     fields = ", ".join(map(str, dict.fromkeys(lacking.values())))
     by_reason = dict[str, list[str]]()
@@ -170,8 +182,10 @@ def _report_left_out(refusals: Mapping[str, FilterError]) -> tuple[Notice, ...]:
 
 
 class Search:
-    """Questions on their way through the lanes of some types. To see what lies `beyond` what counts and is given, so
-    many records are ranked."""
+    """A search of questions in the lanes of some types.
+
+    With `beyond`, that many records are ranked past depth and limit.
+    """
 
     def __init__(self, base: Base, intent: Intent, plan: Plan, allowed: Allowed, beyond: int = 0) -> None:
         self._base, self._intent, self._plan, self._allowed = base, intent, plan, allowed
@@ -180,8 +194,11 @@ class Search:
     def read(
         self, question: Question, limits: LexicalQuery = NO_WORDS, kind: QueryKind = "original"
     ) -> QuestionReading:
-        """Run each lane of a question over every type, and rank across types. `limits` are phrases and exclusions of other
-        questions that hold for this one too. A lane that a line of its own asks has a list, be it an empty one."""
+        """Run each lane of a question over every type, and rank across types.
+
+        `limits` are phrases and exclusions of other questions that hold for this one too. A lane that a typed
+        line asks has a list, even an empty one.
+        """
         search_plan, kinds = self._plan, self._intent.kinds
         lanes = [lane for lane in question.lanes if lane in search_plan.lanes or question.type != "expand"]
         words = self._parse_words(question, limits, lanes)
@@ -211,7 +228,7 @@ class Search:
         return QuestionReading(words, lists, notices, expanded_by, is_fallback)
 
     def _parse_words(self, question: Question, limits: LexicalQuery, lanes: Collection[Lane]) -> LexicalQuery:
-        """Return what the lexical lane is asked, with the limits; phrases of its own limit that lane alone."""
+        """Return the words for the lexical lane, with the limits; phrases of the question limit this lane alone."""
         if question.words is not None:
             words = question.words
         else:
@@ -222,8 +239,10 @@ class Search:
 
     @count_step("fuse")
     def fuse(self, reading: QuestionReading) -> tuple[list[Fused], Gate | None]:
-        """Make one list of a reading by the plan. One lane keeps its own scores; a hybrid search that lost a lane fuses what
-        is left. The gate is None where none was needed."""
+        """Fuse the lists of a reading by the plan; the gate is None where none was needed.
+
+        A single lane keeps its own scores; a hybrid search that lost a lane fuses what is left.
+        """
         plan, lists = self._plan, reading.lists
         if plan.mode != "hybrid":
             (source,) = lists.values()
@@ -241,7 +260,10 @@ class Search:
         return fuse(counting, Profile(plan.fusion), self.tie, self._limit), gate
 
     def _compute_gate(self, reading: QuestionReading) -> Gate | None:
-        """Whether the lexical lane counts; None where it always does: without a gate, or with no vectors to count instead."""
+        """Return the gate that decides whether the lexical lane counts.
+
+        None where it always counts: without a gate, or with no vectors to count instead.
+        """
         fusion, lists = self._plan.fusion, reading.lists
         if fusion.method != "minmax" or not fusion.gate or "fts" not in lists:
             return None
@@ -256,8 +278,11 @@ class Search:
     def _expand_vectors(
         self, words: LexicalQuery, vectors: Mapping[str, Vector]
     ) -> tuple[dict[str, Vector], tuple[Key, ...]]:
-        """The vectors of the question moved towards its first hits, for types with one model together, and which these were.
-        How many are asked for does not depend on the limit, so that a record's rank does not either."""
+        """Move the vectors of the question towards its first hits; return them, and the records used.
+
+        Types with one model are moved together. The number of hits does not depend on the limit, so that a
+        record's rank does not either.
+        """
         groups: dict[int, dict[str, Vector]] = {}
         for name, vector in vectors.items():
             groups.setdefault(id(vector), {})[name] = vector
@@ -279,14 +304,14 @@ class Search:
     def _search_lane(
         self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int
     ) -> dict[Key, LaneHit]:
-        """What one lane finds over all types; nothing where it was given up."""
+        """Return the hits of one lane over all types; empty where the lane was given up."""
         with step("lexical" if lane == "fts" else "vector"):
             return self._ask_lane(lane, words, vectors, depth)
 
     def _ask_lane(
         self, lane: Lane, words: LexicalQuery, vectors: Mapping[str, Vector], depth: int
     ) -> dict[Key, LaneHit]:
-        """As `_search_lane`. A hybrid search honours phrases and `-word` in both."""
+        """Ask one lane over all types. A hybrid search honours phrases and `-word` in both lanes."""
         hits: dict[Key, LaneHit] = {}
         if self._intent.exact:
             words = replace(words, exact=True)
@@ -303,8 +328,10 @@ class Search:
         return hits
 
     def _find_allowed_ids(self, kind: RecordType, words: LexicalQuery) -> IdSet | None:
-        """Ids of the allowed records that have the phrases and nothing of what is excluded. A type that is not searched by
-        words has no phrase, and excludes nothing."""
+        """Return the ids of the allowed records that have the phrases and nothing excluded.
+
+        A type that is not searched by words has no phrase, and excludes nothing.
+        """
         allowed_ids = self._allowed[kind.name]
         if not kind.full_text:
             return IdSet.of(()) if words.phrases else allowed_ids
@@ -316,19 +343,22 @@ class Search:
         return everything.without(lane.excluded(words))
 
     def _rank_hits(self, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
-        """Hits of all types in one order; those of one come in it."""
+        """Rank the hits of all types in one order; those of one type keep theirs."""
         if len({name for name, _ in hits}) < 2:
             return [(key, hit.score) for key, hit in islice(hits.items(), depth)]
         scores = {key: hit.score for key, hit in hits.items()}
         return [(key, scores[key]) for key in rank_keys(scores, self.tie, depth)]
 
     def tie(self, key: Key) -> Any:
-        """What records with equal scores are ordered by."""
+        """Return the sort key of records with equal scores."""
         return identity_key(self._base.rows(_find_type(self._base, key)).identity(key[1])), key[0]
 
     def hit(self, record: Fused, asked: LexicalQuery, gate: Gate | None = None, *, is_filled: bool = False) -> Hit:
-        """A record as it is given, with the account of its score. The chunk is shown of the lane in which it ranks best (the
-        vector lane on a tie), unless that has no word of what is `asked` in all lanes and another chunk has."""
+        """Make the hit of a record, with the explanation of its score.
+
+        It shows the chunk of the lane in which the record ranks best (the vector lane on a tie), unless that
+        has no word of what is `asked` in all lanes and another chunk has.
+        """
         kind, row = _find_row(self._base, record.key)
         words, trace, source = self._base.lanes(kind).words, None, record.best.source
         if self._intent.explain:
@@ -349,8 +379,10 @@ class Search:
         return replace(bare_hit, is_filled=is_filled, excerpt=self._build_excerpt(kind, bare_hit, asked))
 
     def _build_excerpt(self, kind: RecordType, hit: Hit, question_words: LexicalQuery) -> Excerpt | None:
-        """Where the line begins, in the chunk that a hit is shown by, that has most of `question_words`. Of a document in the
-        chunk of its text that has, also where its title was what was found."""
+        """Find the line with most of `question_words` in the chunk that a hit shows.
+
+        For a document this is a chunk of its text with such words, even where its title was the match.
+        """
         words, chunk = self._base.lanes(kind).words, hit.chunk
         is_document = _is_document(kind)
         if is_document and (chunk is None or chunk.field != "text"):
@@ -384,19 +416,21 @@ def _find_row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
 
 @boot.answered
 def match_filter(base: Base, kind: RecordType, where: str) -> tuple[IdSet, tuple[Notice, ...]]:
-    """Return the ids of the records that satisfy a filter, and what must be known of it. Raises `errors.FilterError`."""
+    """Return the ids of the records that satisfy a filter, and notices. Raises `errors.FilterError`."""
     ids = base.sql.where(kind, where)
     return ids, _note_filter(base, Intent(kinds=(kind,), where=where), {kind.name: ids})
 
 
 def _note_filter(base: Base, intent: Intent, allowed_ids: Allowed) -> tuple[Notice, ...]:
-    """What must be known of a filter: the records that it passes over, and where nothing satisfies it, why."""
+    """Return notices about a filter: the records that it skips, and where nothing satisfies it, why."""
     return (*_note_skips(base, intent), *_note_dead_paths(base, intent, allowed_ids))
 
 
 def _note_skips(base: Base, intent: Intent) -> tuple[Notice, ...]:
-    """What a filter that excludes something skips because it says nothing of it: records without the field are neither equal
-    nor unequal to a value."""
+    """Return notices of records that a negative filter skips, because they lack its field.
+
+    A missing field is neither equal nor unequal to a value.
+    """
     if intent.where is None or not _EXCLUDES.search(_NO_EXCLUSION.sub(" ", intent.where)):
         return ()
     conditions = (intent.where, f"NOT ({intent.where}\n)")
@@ -413,8 +447,10 @@ def _note_skips(base: Base, intent: Intent) -> tuple[Notice, ...]:
 
 
 def _note_dead_paths(base: Base, intent: Intent, allowed_ids: Allowed) -> tuple[Notice, ...]:
-    """Where a filter lets nothing through, the paths in it that lead to no value in any record: slips of a name inside a
-    nested value, which no schema knows."""
+    """Return notices of a filter's paths that lead to no value in any record, where it matches nothing.
+
+    These are mistyped names inside a nested value, which no schema knows.
+    """
     if intent.where is None or any(allowed_ids.values()):
         return ()
     lacking = [
@@ -437,7 +473,9 @@ def _note_dead_paths(base: Base, intent: Intent, allowed_ids: Allowed) -> tuple[
 
 
 def _name_other_case(base: Base, where: str, kinds: Iterable[RecordType]) -> Iterator[Notice]:
-    """Yield the texts that a filter compares with and that records have in another case alone, with the filter that finds these."""
+    """Yield notices of texts in a filter that records have only in another case, with the filter that matches
+    them.
+    """
     for (path, text), kind in product(_EQUAL.findall(where), kinds):
         with suppress(FilterError):  # what stands left of the sign is no field of this type
             if base.sql.where(kind, f"{path} = {text}"):
@@ -452,7 +490,7 @@ def _name_other_case(base: Base, where: str, kinds: Iterable[RecordType]) -> Ite
 
 
 def _list_filter(where: str, path: str, steps: Sequence[str]) -> str:
-    """The option whose filter asks the values inside lists what a filter asks `path`."""
+    """Return the option that asks the values inside lists what the filter asks of `path`."""
     comparison = re.search(_COMPARED.format(re.escape(path)), where, re.IGNORECASE)
     condition = f"{comparison[1]} {comparison[2]}" if comparison else "LIKE '%TEXT%'"
     for depth in range(len(steps) - 1, 0, -1):
@@ -469,13 +507,13 @@ def _take_value(outer: Any, name: str) -> Any:
 
 
 def _filter_option(condition: str) -> str:
-    """The option with this filter, as a shell reads it."""
+    """Return the option with this filter, quoted for a shell."""
     is_active = bool(set(condition.replace("'$.", "")) & _ACTIVE)
     return "-w " + (shell_word(condition) if is_active else f'"{condition}"')
 
 
 def _note_unsearchable(base: Base, intent: Intent, reading: QuestionReading) -> tuple[Notice, ...]:
-    """What is said of types of which no record was found by meaning as none can be."""
+    """Return notices of types from which no record was found by meaning, because none can be."""
     if "vector" not in reading.lists or intent.vector is not None:
         return ()
     compared_types = {name for name, _ in reading.lists["vector"].hits}
@@ -490,7 +528,7 @@ def _has_value(base: Base, kind: RecordType, path: str) -> bool:
 
 
 def _answer_filter(base: Base, intent: Intent, search_plan: Plan, allowed_ids: Allowed) -> FindResult:
-    """A structured filter: the first of the records that satisfy it, ordered by identity."""
+    """Answer a filter without a text: the first records that satisfy it, ordered by identity."""
     kinds = {kind.name: kind for kind in intent.kinds}
     ids = {name: allowed_ids[name] or IdSet.of(()) for name in kinds}
     rows = heapq.merge(*(_load_rows(base, kind, ids[name]) for name, kind in kinds.items()), key=_to_identity_key)
@@ -504,14 +542,16 @@ def _answer_filter(base: Base, intent: Intent, search_plan: Plan, allowed_ids: A
 
 
 def _note_truncation(satisfy: int, limit: int) -> tuple[Notice, ...]:
-    """That a filter alone lets more through than are given: an unranked answer has no tail that matters less."""
+    """Return a notice where a filter alone matches more than `limit`; an unranked answer has no less relevant
+    tail.
+    """
     if satisfy <= limit:
         return ()
     return (Notice("W_TRUNCATED", f"{limit:,} of {satisfy:,} records that satisfy the filter", f"--limit {satisfy}"),)
 
 
 def _load_rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:
-    """The rows of these records in the order of their identities: looked up one by one where they are few."""
+    """Yield the rows of these records in the order of their identities; a few are looked up singly."""
     if len(ids) > _FEW:
         return base.tree.among(kind, frozenset(ids))
     rows = (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)

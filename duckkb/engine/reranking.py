@@ -1,7 +1,8 @@
-"""What models say for a `query`: scores of its first candidates, and variants of its question. Both are helps: where a model is
-late, fails or may not be asked, the answer goes on without it and says so (W_DEGRADED), within the time that was given.
+"""Models in a `query`: scores of its first candidates, and variants of its question. Both are optional.
 
-What a model answered is kept for the next time, also what came too late for the question that was asked."""
+Where a model is late, fails or may not be asked, the answer goes on without it within its time, and a notice
+says so (W_DEGRADED). Answers of a model are cached, also those too late for their question.
+"""
 
 import math
 import time
@@ -27,17 +28,19 @@ Key = TypeVar("Key")
 Answer = TypeVar("Answer")
 
 _LATE_S = 10.0
-"""Seconds for which a model that is late goes on, for the sake of the next question."""
+"""Seconds for which a late model continues, for the sake of the next question."""
 _PROMPT_TOKENS = 128
-_REPLY_TOKENS = 512  # of an expander, with its prompt
-_LEAST_TOKENS = 64  # of a text, below which it is not judged
-_EXPANSIONS = 4  # at once in a process, and as many questions as rerankers let wait by default behind them
-_ROUNDING = 1e-3  # by which a score from 0 to 1 may lie outside
+_REPLY_TOKENS = 512  # tokens of an expander's prompt and reply
+_LEAST_TOKENS = 64  # tokens of a text; with fewer it is not judged
+_EXPANSIONS = 4  # calls at once in a process; as many questions wait as for rerankers by default
+_ROUNDING = 1e-3  # tolerance for scores just outside 0 to 1
 
 
 class ModelBudget(Struct, frozen=True):
-    """What one question may cost; None for what the settings say. `timeout_ms` is of all requests together, in milliseconds.
-    Questions of two `caller`s are never joined: how long an answer takes would tell one what the other asks."""
+    """The limits of one question; None for the settings. `timeout_ms` covers all requests together.
+
+    Questions of two `caller`s are never joined: the response time would reveal what the other asks.
+    """
 
     candidates: int | None = None
     timeout_ms: int | None = None
@@ -45,10 +48,12 @@ class ModelBudget(Struct, frozen=True):
 
 
 class Reranked(Struct, Generic[Key], frozen=True):
-    """Scores from 0 to 1 by candidate, of as many of the first ones as are judged; None where the fused order stays. `reason`
-    is one word for counters where it does (`timeout`, `busy`, `untrusted`, `no_key`, `unreachable`, `http_STATUS`,
-    `bad_answer`, `no_logprobs`, `too_long`, `failed`), empty where there is no reranker. `asked` counts the texts that the
-    model was asked for; the others were known."""
+    """The scores of the first candidates, from 0 to 1; None where the fused order stays.
+
+    `reason` is then one word for counters (`timeout`, `busy`, `untrusted`, `no_key`, `unreachable`,
+    `http_STATUS`, `bad_answer`, `no_logprobs`, `too_long`, `failed`), empty where there is no reranker.
+    `asked` counts the texts that were sent to the model; the others were cached.
+    """
 
     scores: Mapping[Key, float] | None = None
     notices: tuple[Notice, ...] = ()
@@ -57,7 +62,7 @@ class Reranked(Struct, Generic[Key], frozen=True):
 
 
 class Expanded(Struct, frozen=True):
-    """Variants of a question beside it; `reason` as of `Reranked`."""
+    """The variants of a question; `reason` as in `Reranked`."""
 
     variants: tuple[Variant, ...] = ()
     notices: tuple[Notice, ...] = ()
@@ -70,9 +75,10 @@ _SETTINGS = ModelBudget()
 def rerank(
     base: Base, question: str, candidates: Sequence[tuple[Key, str]], budget: ModelBudget = _SETTINGS
 ) -> Reranked[Key]:
-    """Have the base's reranker judge the first candidates of a question, best first, each with the text of its best chunk.
+    """Rerank the first candidates of a question, best first, each with the text of its best chunk.
 
-    Never raises for what a model does, and returns in time: a notice says why there are no scores."""
+    Never raises for a fault of the model, and returns in time: a notice says why there are no scores.
+    """
     rerank_settings, model = base.settings.rerank, base.wiring.reranker()
     if model is None or not candidates:
         return Reranked()
@@ -95,8 +101,10 @@ def rerank(
 
 
 def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expanded:
-    """Have the base's expander write variants of a question. Words for the lexical lane come without the signs of operators:
-    a model must not rule records out. As `rerank` it never raises for what a model does."""
+    """Write variants of a question with the base's expander; never raises for a fault of the model.
+
+    Words for the lexical lane come without operator signs: a model must not exclude records.
+    """
     expand_settings, model = base.settings.expand, base.wiring.expander()
     if model is None or not question.strip():
         return Expanded()
@@ -128,14 +136,18 @@ def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expand
 
 
 def feedback_of(settings: Settings) -> Expansion:
-    """How the vector of a `query` moves towards its first hits: as `global.expansion` has it, and always where
-    `global.expand.method` is `feedback`."""
+    """Return how the vector of a `query` moves towards its first hits.
+
+    It follows `global.expansion`, and always applies where `global.expand.method` is `feedback`.
+    """
     base = settings.expansion
     return Expansion("feedback", base.weight, base.hits) if settings.expand.method == "feedback" else base
 
 
 def room_for_texts(wanted: RerankSettings, question: str) -> int:
-    """The tokens that a reranker reads of a text beside the question; raises `errors.Unavailable` where these are too few."""
+    """Return the tokens that a reranker reads of a text beside the question; raises `errors.Unavailable` for too
+    few.
+    """
     room = wanted.context_tokens - _PROMPT_TOKENS - estimate_window_tokens(question)
     if room < _LEAST_TOKENS:
         raise _build_length_error("rerank")
@@ -143,7 +155,7 @@ def room_for_texts(wanted: RerankSettings, question: str) -> int:
 
 
 def score_texts(model: Reranker, question: str, texts: Sequence[str], seconds: float) -> list[float]:
-    """The model's own scores of texts, within so many seconds; whatever it does wrong is `errors.Unavailable` (E_MODEL)."""
+    """Score texts with the model within `seconds`; any fault of the model is `errors.Unavailable` (E_MODEL)."""
     scores = _call_model(lambda: model.scores(question, texts, seconds))
     if len(scores) != len(texts) or not all(math.isfinite(score) for score in scores):
         message = f"The reranker gave no {len(texts)} finite numbers."
@@ -152,8 +164,9 @@ def score_texts(model: Reranker, question: str, texts: Sequence[str], seconds: f
 
 
 def unit_scores(scores: Mapping[Key, float]) -> dict[Key, float]:
-    """Scores from 0 to 1 as they are. Where any lies outside they are logits, and all of them become 1 / (1 + e^-score).
+    """Map scores to 0 to 1.
 
+    Scores in that range stay; if any lies outside, all are logits: 1 / (1 + e^-score).
     >>> unit_scores({"a": 0.25, "b": 1.0}), unit_scores({"a": 0.0, "b": -2.0})["a"]
     ({'a': 0.25, 'b': 1.0}, 0.5)
     """
@@ -170,7 +183,7 @@ def _compute_sigmoid(score: float) -> float:
 def _score_texts(
     base: Base, model: Reranker, asker: tuple[str, str], texts: Sequence[str], until: float
 ) -> tuple[Mapping[str, float], int]:
-    """The model's own scores by text, and how many it was asked for; raises `errors.Unavailable`."""
+    """Return the model's own scores by text, and the number of texts sent to it; raises `errors.Unavailable`."""
     rerank_settings, answers, question = base.settings.rerank, _open_answers(base), asker[1]
     known_scores = answers.scores(model.fingerprint, question, texts)
     missing = tuple(text for text in texts if text not in known_scores)
@@ -204,12 +217,12 @@ def _split_batches(model: Reranker, texts: Sequence[str]) -> "list[Sequence[str]
 
 
 def _call_model(call: Callable[[], Answer]) -> Answer:
-    """What a model gives; whatever it raises is `errors.Unavailable`. Callers bring models of their own."""
+    """Call a model; every exception becomes `errors.Unavailable`, since callers bring models of their own."""
     try:
         return call()
     except DuckkbError:
         raise
-    except Exception as error:  # nothing is known of what others raise, and its text may quote what they were given
+    except Exception as error:  # any exception is possible; its text may quote the input
         message = f"The model failed ({type(error).__name__})."
         raise Unavailable(message, code="E_MODEL", details={"reason": "failed"}) from error
 
@@ -219,7 +232,7 @@ def _open_answers(base: Base) -> AnswerCache:
 
 
 def _compute_deadline(budget: ModelBudget, timeout_ms: int) -> float:
-    """The end of the wait, by the monotonic clock."""
+    """Return the end of the wait, by the monotonic clock."""
     return time.monotonic() + (timeout_ms if budget.timeout_ms is None else budget.timeout_ms) / 1000
 
 

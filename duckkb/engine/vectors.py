@@ -1,7 +1,8 @@
-"""Vectors: texts become them, batch by batch, each kept in the local cache, for writes, searches and index jobs alike; a
-question as one, the stored chunks that still lack one, and how far records are from a text.
+"""Vectors of texts, made batch by batch and kept in the local cache, for writes, searches and index jobs alike.
 
-Both a text and a record are taken chunk by chunk; distances are cosine distances."""
+It also embeds questions, fills in the vectors that stored chunks lack, and measures the distance of records
+from a text. Texts and records are compared chunk by chunk; distances are cosine distances.
+"""
 
 import math
 import time
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
 
 Vector: TypeAlias = "np.ndarray | Sequence[float]"
 
-_DECIMALS = 6  # to which the vector lane is exact
+_DECIMALS = 6  # decimals to which the vector lane is exact
 SMALL_BATCH = 16
-"""Texts that are embedded at once where somebody waits for the answer."""
+"""Texts that are embedded at once while a caller waits for the answer."""
 
 _LOCAL_BATCH = 64
 _REMOTE_WIDTH = 4
@@ -54,20 +55,23 @@ class MadeVectors(Struct, frozen=True):
 
 
 def batch_size(base: Base, kind: RecordType) -> int:
-    """Texts that the type's model is given at once."""
+    """Return the number of texts that the type's model is given at once."""
     settings = kind.settings(base.settings).embedding
     return settings.batch_size if settings.address else _LOCAL_BATCH
 
 
 def batch_by_length(texts: Texts, size: int) -> "Iterator[Texts]":
-    """Batches of texts of like length, the shortest first: a model pads what it is given together."""
+    """Yield batches of texts of similar length, shortest first, since a model pads the texts of a batch."""
     sorted_items = sorted(texts.items(), key=lambda item: len(item[1]))
     return (dict(batch) for batch in batches(sorted_items, size))
 
 
 def stream(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Generator[MadeVectors, None, None]:
-    """Vectors for batches of a type's texts as they are made, each in the cache already; saved now and then, and at the
-    end. A batch that fails is given back with its problem and takes no other with it."""
+    """Yield the vectors of batches of a type's texts as they are made; each is in the cache already.
+
+    The cache is saved now and then, and at the end. A batch that fails is yielded with its problem and does not
+    stop the others.
+    """
     model = base.embedder(kind)
     saved_at = time.monotonic()
     try:
@@ -82,14 +86,16 @@ def stream(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Generator[Ma
 
 
 def stream_unsaved(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Iterator[MadeVectors]:
-    """As `stream`, for who keeps the vectors elsewhere than in the cache."""
+    """Yield vectors as `stream` does, for callers who store them elsewhere than in the cache."""
     model = base.embedder(kind)
     results = side_by_side(texts, lambda batch: model.embed_passages(list(batch.values())), _choose_width(base, kind))
     return (_check_vectors(base, model, batch, vectors) for batch, vectors in results)
 
 
 def embed(base: Base, kind: RecordType, texts: Texts) -> "dict[bytes, np.ndarray]":
-    """Vectors for texts of a type by their key; raises `errors.Unavailable`, and what was made until then is kept."""
+    """Return the vectors of a type's texts by key; raises `errors.Unavailable`, and keeps what was made until
+    then.
+    """
     vectors: dict[bytes, np.ndarray] = {}
     with closing(stream(base, kind, batch_by_length(texts, batch_size(base, kind)))) as made_batches:
         for batch in made_batches:
@@ -102,8 +108,10 @@ def embed(base: Base, kind: RecordType, texts: Texts) -> "dict[bytes, np.ndarray
 
 
 def embed_until(base: Base, kind: RecordType, texts: Texts, until: float) -> "Mapping[bytes, np.ndarray]":
-    """As `embed`, for one small batch, which is neither saved nor waited for beyond `until` (a time of the monotonic
-    clock): then it raises `errors.Unavailable`."""
+    """Embed one small batch until `until` (monotonic clock), without saving the cache.
+
+    Raises `errors.Unavailable` where the time is over.
+    """
     model = base.embedder(kind)
     vectors = wait_within(until - time.monotonic(), lambda: model.embed_passages(list(texts.values())))
     if vectors is None:
@@ -116,12 +124,12 @@ def embed_until(base: Base, kind: RecordType, texts: Texts, until: float) -> "Ma
 
 
 def batches(items: "Sequence[Any]", size: int) -> "Iterable[Sequence[Any]]":
-    """Consecutive slices of at most `size` items."""
+    """Yield consecutive slices of at most `size` items."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _check_vectors(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarray | Unavailable") -> MadeVectors:
-    """What the model gave; a problem where that is not of the length that its others have."""
+    """Return what the model gave; a problem where its length differs from the model's stored vectors."""
     problem = vectors if isinstance(vectors, Unavailable) else _check_dimension(base, model, vectors.shape[1])
     if problem or isinstance(vectors, Unavailable):
         return MadeVectors(texts, {}, problem)
@@ -129,7 +137,7 @@ def _check_vectors(base: Base, model: Embedder, texts: Texts, vectors: "np.ndarr
 
 
 def _keep(base: Base, model: Embedder, batch: MadeVectors) -> None:
-    """Put what was made into the cache."""
+    """Put a batch into the cache."""
     if batch.problem is None:
         rows = {key: (batch.texts[key], vector) for key, vector in batch.vectors.items()}
         base.cache.add_vectors(rows, model.fingerprint)
@@ -137,7 +145,9 @@ def _keep(base: Base, model: Embedder, batch: MadeVectors) -> None:
 
 
 def _check_dimension(base: Base, model: Embedder, dimension: int) -> Unavailable | None:
-    """What is wrong with vectors of this length, made just now: the stored ones of the model have another."""
+    """Return the problem of vectors of this length, where the model's stored ones have another; None if they
+    agree.
+    """
     known_dimension = base.cache.dimensions.of(model.fingerprint)
     if known_dimension in (0, dimension):
         return None
@@ -149,7 +159,7 @@ def _check_dimension(base: Base, model: Embedder, dimension: int) -> Unavailable
 
 
 def _choose_width(base: Base, kind: RecordType) -> int:
-    """How many batches are embedded at the same time."""
+    """Return the number of batches that are embedded at the same time."""
     settings: EmbeddingSettings = kind.settings(base.settings).embedding
     return settings.concurrency or (_REMOTE_WIDTH if settings.address else 1)
 
@@ -162,10 +172,11 @@ def embed_query(
     given: "Vector | None",
     chosen: Plan,
 ) -> "tuple[Mapping[str, Vector], tuple[Notice, ...]]":
-    """Vectors to search by, by the name of each type; and notices.
+    """Return the vectors to search by, by type name, and notices.
 
-    A type whose model cannot be used is left out, which is said (W_DEGRADED). Raises `errors.Unavailable` where that leaves
-    a similar search no type at all."""
+    A type whose model cannot be used is left out with a notice (W_DEGRADED). Raises `errors.Unavailable` where
+    that leaves a similar search no type at all.
+    """
     if given is not None:
         return _prepare_lanes(base, kinds, {kind.name: given for kind in kinds if kind.vectors})
     vectors, failures = _embed_questions(base, kinds, text or "", chosen)
@@ -179,7 +190,7 @@ def embed_query(
 
 
 def _note_missing_types(names: Sequence[str], problem: Unavailable) -> Notice:
-    """Say that the vectors of some types, or (without names) of all, are not in the answer."""
+    """Return the notice that the vectors of some types, or (without names) of all, are not in the answer."""
     whose = f" of {', '.join(names)}" if names else ""
     cause = f"embed_{problem.details.get('reason', 'failed')}"
     return Notice("W_DEGRADED", f"answered without vectors{whose}: {problem.message}", problem.suggestion, cause)
@@ -200,7 +211,7 @@ def _prepare_lanes(
 def _embed_questions(
     base: Base, kinds: Sequence[RecordType], text: str, search_plan: Plan
 ) -> "tuple[dict[str, Vector], dict[Unavailable, list[str]]]":
-    """The question as each type's model sees it, asked once of each model; and why types have none, with their names."""
+    """Embed the question once with each type's model; return also the errors of models, with their types."""
     question_text = syntax.drop_exclusions(text) if search_plan.mode == "hybrid" else text
     answers: dict[Embedder, np.ndarray | Unavailable] = {}
     vectors: dict[str, Vector] = {}
@@ -229,7 +240,7 @@ def _embed_question(base: Base, model: Embedder, text: str) -> "np.ndarray | Una
 
 
 def compute_missing_vectors(base: Base, kinds: Sequence[RecordType]) -> tuple[Notice, ...]:
-    """Compute missing vectors for at most `search.embed_wait_s` seconds; how many that were, and what is left, is told."""
+    """Compute missing vectors for at most `search.embed_wait_s` seconds; notices count those made and left."""
     computed_keys: set[bytes] = set()
     why = fill_each(base, kinds, time.monotonic() + base.settings.embed_wait_s, computed_keys)
     missing_count = _count_missing(base, kinds)
@@ -240,7 +251,7 @@ def compute_missing_vectors(base: Base, kinds: Sequence[RecordType]) -> tuple[No
 
 @boot.answered
 def count_missing_vectors(base: Base, kinds: Sequence[RecordType]) -> int:
-    """How many chunks of these types have no vector."""
+    """Return the number of chunks of these types that have no vector."""
     return _count_missing(base, kinds)
 
 
@@ -249,14 +260,17 @@ def _count_missing(base: Base, kinds: Sequence[RecordType]) -> int:
 
 
 def fill_each(base: Base, kinds: Iterable[RecordType], deadline: float, made: set[bytes]) -> str:
-    """`fill` for each type; return what to say of the models that failed. They take nothing from types with other models."""
+    """Call `fill` for each type; return a text on the models that failed.
+
+    Types with other models are not affected.
+    """
     problems: dict[str, list[str]] = {}
     failed_models: set[Embedder] = set()
     try:
         for kind in kinds:
             if not kind.has_text_vectors:
                 continue
-            try:  # a model that failed is not asked again: caches alone are
+            try:  # a failed model is not asked again; only caches are
                 fill(base, kind, -math.inf if base.embedder(kind) in failed_models else deadline, made)
             except Unavailable as problem:
                 failed_models.add(base.embedder(kind))
@@ -267,7 +281,10 @@ def fill_each(base: Base, kinds: Iterable[RecordType], deadline: float, made: se
 
 
 def fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> None:
-    """Give the lane the vectors that caches have; then compute the others. Raises `errors.Unavailable` where there is no model."""
+    """Give the lane the vectors that caches have, then compute the others.
+
+    Raises `errors.Unavailable` without a model.
+    """
     for batch in batch_by_length(adopt_cached_vectors(base, kind, deadline), SMALL_BATCH):
         if time.monotonic() > deadline:
             break
@@ -277,8 +294,11 @@ def fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> Non
 
 
 def adopt_cached_vectors(base: Base, kind: RecordType, deadline: float) -> Texts:
-    """Give the lane the vectors that caches have, also one that this machine did not make, once a sample of it has been recomputed
-    and agrees; return the texts that have none. Raises `errors.Unavailable` where there is no model."""
+    """Give the lane the vectors that caches have, and return the texts that have none.
+
+    Vectors that this machine did not make count once a sample of them was recomputed and agrees. Raises
+    `errors.Unavailable` where there is no model.
+    """
     _discard_other_lengths(base, kind)
     lacking = dict(base.lanes(kind).vectors.lacking())
     if not lacking:
@@ -291,7 +311,7 @@ def adopt_cached_vectors(base: Base, kind: RecordType, deadline: float) -> Texts
 
 
 def adopt_each(base: Base, kinds: Iterable[RecordType]) -> None:
-    """`adopt_cached_vectors` for each type whose model can be used, for at most `search.embed_wait_s` seconds."""
+    """Call `adopt_cached_vectors` for each type with a usable model, for at most `search.embed_wait_s` seconds."""
     deadline = time.monotonic() + base.settings.embed_wait_s
     for kind in kinds:
         if kind.has_text_vectors:
@@ -314,18 +334,20 @@ def _note_computation(computed_keys: Collection[bytes]) -> tuple[Notice, ...]:
 
 
 def _discard_other_lengths(base: Base, kind: RecordType) -> None:
-    """Vectors of a model that was exchanged under its name are as good as none."""
+    """Discard vectors of a model that was exchanged under the same name, recognized by their length."""
     model = base.fingerprint(kind)
     dimension = base.cache.dimensions.of(model) if model is not None else 0
     if dimension and not kind.given_vectors:
         lane = base.lanes(kind).vectors
-        lane.lacking()  # which opens it
+        lane.lacking()  # opens the lane
         if (lane.account() or {"dimension": 0})["dimension"] not in (0, dimension):
             base.lanes(kind).discard()
 
 
 def _note_other_lengths(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
-    """Where records are left out as their given vectors are not as long as those of their type are to be."""
+    """Return notices of records that are left out, because their given vectors have another length than their
+    type's.
+    """
     notices = []
     for kind in kinds:
         if kind.given_vectors and (count := base.observed(kind).other_lengths()):
@@ -338,7 +360,7 @@ def _note_other_lengths(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice
 
 
 def note_missing_graphs(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
-    """Where all vectors are compared though the settings want a graph, because there is none."""
+    """Return notices where all vectors are compared, because the graph that the settings ask for is missing."""
     notices = []
     for kind in kinds:
         settings = kind.settings(base.settings).vectors
@@ -363,18 +385,20 @@ def _note_exact_search(kind: RecordType) -> Notice:
 
 
 def embed_before(base: Base, kind: RecordType, field: str, text: str) -> None:
-    """Have the vectors of a text in the cache before it is stored; raises `errors.Unavailable`."""
+    """Embed a text into the cache before it is stored; raises `errors.Unavailable`."""
     texts = _collect_chunks(base, kind, field, text)
     model = base.embedder(kind)
     if not texts:
-        model.embed_passages([text])  # which says why there is no model
+        model.embed_passages([text])  # raises with the reason why there is no model
     missing = {key: texts[key] for key in base.cache.lacking("vector", texts, model.fingerprint)}
     if missing:
         embed(base, kind, missing)
 
 
 def question(base: Base, kind: RecordType, field: str, text: str) -> "np.ndarray":
-    """The vectors of a question's chunks, float32 of shape (chunks, dimension); raises `errors.Unavailable`."""
+    """Return the vectors of a question's chunks, float32 of shape (chunks, dimension); raises
+    `errors.Unavailable`.
+    """
     model = base.embedder(kind)
     vectors = model.embed_queries(list(_collect_chunks(base, kind, field, text).values()) or [text])
     base.cache.dimensions.expect(model.fingerprint, vectors.shape[1])
@@ -384,8 +408,12 @@ def question(base: Base, kind: RecordType, field: str, text: str) -> "np.ndarray
 def nearest(
     base: Base, kind: RecordType, chunks: "np.ndarray", limit: int, allowed: Set[int] | None = None
 ) -> list[tuple[StoredRow, float]]:
-    """The `limit` records, out of `allowed` where given, nearest to a question that is given as the vectors of its chunks;
-    each with its distance, 0 to 2: for each chunk of the question that of the record's best one, and the mean of these."""
+    """Return the `limit` records nearest to a question, out of `allowed` where given, each with its distance, 0 to
+    2.
+
+    The question is given as the vectors of its chunks. A distance is the mean over these chunks of the distance
+    to the record's best chunk.
+    """
     depth = limit if len(chunks) == 1 else base.tree.count(kind)
     chunk_distances: dict[int, list[float]] = defaultdict(list)
     for chunk in chunks:
@@ -399,7 +427,7 @@ def nearest(
 
 
 def embeddings(base: Base, kind: RecordType, field: str, rows: Sequence[StoredRow]) -> list[list[float] | None]:
-    """For each record the mean of its chunks' vectors, of unit length; None where one of them is missing."""
+    """Return for each record the mean of its chunks' vectors, of unit length; None where one of them is missing."""
     return [_compute_mean(base, kind, field, row) for row in rows]
 
 
@@ -410,5 +438,5 @@ def _compute_mean(base: Base, kind: RecordType, field: str, row: StoredRow) -> l
 
 
 def _collect_chunks(base: Base, kind: RecordType, field: str, text: str) -> dict[bytes, str]:
-    """The chunks of a text by the keys of their vectors; none where there is no model to name them by."""
+    """Return the chunks of a text by the keys of their vectors; empty where no model names them."""
     return base.builder.needs(kind, [Record(kind.name, 0, ("",), {field: text}, "", "")]).vectors

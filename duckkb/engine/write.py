@@ -1,4 +1,4 @@
-"""Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit, mirror."""
+"""Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit and mirror."""
 
 import json
 import os
@@ -33,7 +33,7 @@ from duckkb.truth.git import patch, repository, run
 _NEAR = 0.75
 _MOST_NAMED = 5
 _MANY_VECTORS = 100
-"""From so many on it is said at every write that nobody else gets them."""
+"""Vectors of one write from which on the missing team's cache is always reported."""
 _LOOKED_AT = 32  # records
 _SHOWN_REPLACED = 3
 _LONGEST = 1_000  # characters of a command
@@ -42,8 +42,10 @@ _SLAB = 4_096
 
 
 class WriteOptions(Struct, frozen=True):
-    """How a write is done; see `KnowledgeBase.put`. `dry_run` writes nothing and fills the receipt's patch; `embed` computes
-    vectors before the lock is taken."""
+    """The options of a write; see `KnowledgeBase.put`.
+
+    `dry_run` writes nothing and fills the receipt's patch; `embed` computes vectors before the lock is taken.
+    """
 
     merge: bool = False
     if_match: str | None = None
@@ -53,8 +55,11 @@ class WriteOptions(Struct, frozen=True):
 
 
 def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
-    """Apply a request, all or nothing. Raises `errors.StateError` and its children where a guard stops it,
-    `errors.Unavailable` for lock and disk; then files and memory are as they were."""
+    """Apply a request, all or nothing.
+
+    Raises `errors.StateError` and its children where a guard stops it, `errors.Unavailable` for lock and disk;
+    then files and memory are unchanged.
+    """
     guard.refuse_documents(_collect_types(base, request))
     if not isinstance(request, Upsert):
         for kind in _collect_types(base, request):
@@ -68,7 +73,7 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     )
     with writable(base):
         if field_choice is not None and field_choice.change.old is not None and base.tree.count(field_choice.kind):
-            field_choice = None  # another process was first
+            field_choice = None  # another process wrote the definition first
         if field_choice is not None and field_choice.change.old is None:
             guard.refuse_existing_type(base, field_choice.kind.name)
         write_draft = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
@@ -113,8 +118,10 @@ def writable(base: Base) -> Iterator[None]:
 
 
 def commit(base: Base, parts: Sequence[RenderedPart], chosen: ChosenFields | None = None) -> None:
-    """Replace files all or nothing, with them the definition for which fields were chosen, then let memory follow; the caller
-    holds the exclusive lock."""
+    """Replace files all or nothing, with the definition of `chosen` fields, then update memory.
+
+    The caller holds the exclusive lock.
+    """
     if not parts:
         return
     if base.wiring.proposal is not None:
@@ -142,7 +149,7 @@ def _propose(base: Base, proposal: Proposal, parts: Sequence[RenderedPart]) -> N
 
 @contextmanager
 def mark_last_part_removal(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[None]:
-    """Around a commit: where it takes the last part, the next start must not take that for a `data/` that is missing."""
+    """Wrap a commit: where it removes the last part, the next start must not report a missing `data/`."""
     removed_paths = {change.path for change in changes if change.data is None}
     has_additions = any(change.data for change in changes if layout.parse_part(change.path))
     root, stored_parts = base.whole.root, base.whole.tree.stored_parts
@@ -160,7 +167,7 @@ def mark_last_part_removal(base: Base, changes: Sequence[protocol.FileChange]) -
 
 
 def patch_of(base: Base, parts: Iterable[RenderedPart], chosen: ChosenFields | None = None) -> str:
-    """The unified diff that git would show for these parts, and the definition for which fields were chosen."""
+    """Return the unified diff of these parts, and of the definition with `chosen` fields, as git would show it."""
     files = [(part.path, part.before, part.data) for part in parts]
     files += [(chosen.change.path, chosen.change.old, chosen.change.data)] if chosen is not None and files else []
     return patch.format_patch(
@@ -177,8 +184,10 @@ def _read_bytes(base: Base, path: str) -> bytes:
 
 
 def _fill_caches(base: Base, request: Request) -> tuple[Notice, ...]:
-    """Vectors of what is about to be written go into the local cache, and tokens where there are enough to be kept; a
-    failing model blocks nothing."""
+    """Put the vectors of the records to write into the local cache, and their tokens where there are enough.
+
+    A failing model blocks nothing.
+    """
     if not isinstance(request, Upsert) or not (request.kind.vectors or request.kind.full_text):
         return ()
     records = [_build_preview(base, request, entry) for entry in request.given]
@@ -196,8 +205,11 @@ def _fill_caches(base: Base, request: Request) -> tuple[Notice, ...]:
 
 
 def _offer(base: Base, kind: RecordType, count: int) -> tuple[Notice, ...]:
-    """Where a clone begins to compute vectors, or computed many, that others expect to get from the team's cache; its first
-    records are nobody's to share yet."""
+    """Return a notice where a clone begins to compute vectors, or computed many, that the team's cache should
+    hold.
+
+    The first records of a base give no notice.
+    """
     if not count or base.cache.team_paths() or base.wiring.place.sealed is not None or not base.tree.count(kind):
         return ()
     if count < _MANY_VECTORS and _has_vectors(base, kind):
@@ -211,7 +223,9 @@ def _offer(base: Base, kind: RecordType, count: int) -> tuple[Notice, ...]:
 
 
 def _should_share_cache(root: Path) -> bool:
-    """Whether a base is to have a team's cache: git keeps it in LFS, a nightly job builds it, or it was committed before."""
+    """Return whether a base is to have a team's cache: git keeps it in LFS, a nightly job builds it, or it was
+    committed.
+    """
     checkout = run.find_repository(root)
     if checkout is None:
         return False
@@ -222,20 +236,22 @@ def _should_share_cache(root: Path) -> bool:
 
 
 def _has_vectors(base: Base, kind: RecordType) -> bool:
-    """Whether some of the first stored records of a type have theirs: this is not the first write that computes some."""
+    """Return whether some of a type's first stored records have vectors, so that this is not the first write with
+    any.
+    """
     texts = base.builder.needs(kind, [row.record for row in islice(base.tree.rows(kind), _LOOKED_AT)]).vectors
     return len(base.cache.lacking("vector", texts)) < len(texts)
 
 
 def _build_preview(base: Base, request: Upsert, entry: Given) -> Record:
-    """The record as it will probably be written: what `--merge` leaves alone is taken from the rows as they are now."""
+    """Build the record as it will probably be written; fields that `--merge` keeps come from the present rows."""
     stored_row = base.tree.get(request.kind, entry.identity) if request.merge else None
     fields = {**stored_row.record.fields, **entry.fields} if stored_row else entry.fields
     return Record(request.kind.name, 0, entry.identity, fields, "", "")
 
 
 def _choose_writer(base: Base) -> render.Writer:
-    """Which part this clone and branch write to."""
+    """Return the writer of this clone and branch, which decides the part."""
     if base.settings.part == "fixed":
         return render.Writer()
     root = base.whole.root
@@ -245,7 +261,10 @@ def _choose_writer(base: Base) -> render.Writer:
 
 
 def _check(base: Base, request: Request, write_draft: Draft, options: WriteOptions) -> None:
-    """Records given whole were held against the schema before the lock; what was merged with stored fields was not."""
+    """Check the records against the guards; those merged with stored fields also against their schema.
+
+    Records given whole were validated before the lock was taken.
+    """
     needs_schema_check = not isinstance(request, Upsert) or request.merge
     guard.check(base, write_draft.changeset, allow_shrink=options.allow_shrink, check_schema=needs_schema_check)
 
@@ -280,8 +299,10 @@ def _build_receipt(
 
 
 def _count_missing_vectors(base: Base, records: Iterable[Record], field_choice: ChosenFields | None) -> int:
-    """Chunks of these records that have no vector yet; 0 for who sees a part of the base, as a text has one where it stands in
-    another part too."""
+    """Return the number of these records' chunks that have no vector yet; 0 for a narrowed base.
+
+    There, a text may have its vector because another part of the base has the same text.
+    """
     if base.is_narrowed:
         return 0
     by_type: dict[str, list[Record]] = {}
@@ -296,8 +317,10 @@ def _count_missing_vectors(base: Base, records: Iterable[Record], field_choice: 
 
 
 def field_notices(base: Base, request: Request, drafted: Draft) -> tuple[Notice, ...]:
-    """What the caller must know of the fields that were given, though nothing of it keeps a record from being stored: nulls,
-    names that nearly are those of other fields, and values of another type than so far."""
+    """Return notices about the given fields that do not keep a record from being stored.
+
+    These are nulls, names close to those of other fields, and values of a new type.
+    """
     if isinstance(request, Upsert):
         field_notes = (*_note_nulls(request), *_note_misspellings(base, request), *_note_strange_types(base, drafted))
         return (
@@ -309,7 +332,7 @@ def field_notices(base: Base, request: Request, drafted: Draft) -> tuple[Notice,
 
 
 def _note_replacements(write_draft: Draft) -> Iterator[Notice]:
-    """One identity in several lines, of which the last counts."""
+    """Yield a notice for each identity in several lines, of which the last counts."""
     examples = [
         f"{identity_text(later.identity)} ({later.place or 'a later one'} replaces {earlier.place or 'an earlier one'})"
         for earlier, later in write_draft.replaced[:_SHOWN_REPLACED]
@@ -321,7 +344,7 @@ def _note_replacements(write_draft: Draft) -> Iterator[Notice]:
 
 
 def _note_dropped_fields(base: Base, request: Upsert, write_draft: Draft) -> Iterator[Notice]:
-    """Fields that stored records lose, as they are replaced by ones without; not those that were given as null."""
+    """Yield notices of fields that stored records lose, because the new records lack them; nulls do not count."""
     nulls = {entry.identity: [name for name, value in entry.fields.items() if value is None] for entry in request.given}
     losses: list[tuple[Record, dict[str, Any]]] = []
     for old, new in ((change.old, change.new) for change in write_draft.changeset.changes):
@@ -350,7 +373,7 @@ def _note_dropped_fields(base: Base, request: Upsert, write_draft: Draft) -> Ite
 
 
 def _note_nulls(request: Upsert) -> Iterator[Notice]:
-    """A field that is null is a field that is absent. Whoever merges says by null that a field is to go."""
+    """Yield notices of null fields: a null field is an absent field; in a merge, null deletes the field."""
     if request.merge:
         return
     names: dict[str, None] = {}
@@ -366,7 +389,7 @@ def _note_nulls(request: Upsert) -> Iterator[Notice]:
 
 
 def _note_misspellings(base: Base, request: Upsert) -> Iterator[Notice]:
-    """Fields that are new to the type, next to one that it has and the record lacks."""
+    """Yield notices of fields that are new to the type and resemble one that the record lacks."""
     kind = request.kind
     declared_names = {*kind.properties, *kind.identity_fields}
     near_names: dict[str, str] = {}
@@ -374,7 +397,7 @@ def _note_misspellings(base: Base, request: Upsert) -> Iterator[Notice]:
     seen_shapes: set[frozenset[str]] = set()
     for entry in request.given:
         if entry.fields.keys() <= declared_names or (shape := frozenset(entry.fields)) in seen_shapes:
-            continue  # what records with these names lack has been found
+            continue  # misspellings among these names were reported already
         seen_shapes.add(shape)
         if known_names is None:
             known_names = declared_names | _collect_stored_fields(base, kind)
@@ -396,12 +419,12 @@ def _note_misspellings(base: Base, request: Upsert) -> Iterator[Notice]:
 
 
 def _collect_stored_fields(base: Base, kind: RecordType) -> set[str]:
-    """The fields that records of a type without a schema have."""
+    """Return the fields that records of a type without a schema have."""
     return set(base.observed(kind).types()) if kind.is_collection else set()
 
 
 def _find_near_name(name: str, known_names: set[str]) -> str:
-    """The field that this name is a slip of; `name2` is none of `name1`."""
+    """Return the known field that this name probably misspells; `name2` is no misspelling of `name1`."""
     folded_names = {
         re.sub(r"\d+", "0", candidate.casefold()): candidate
         for candidate in sorted(known_names)
@@ -416,7 +439,7 @@ def _find_near_name(name: str, known_names: set[str]) -> str:
 
 
 def _note_strange_types(base: Base, write_draft: Draft) -> Iterator[Notice]:
-    """Values of another type than their field has had, in collections, where no schema forbids them."""
+    """Yield notices of values with a type that is new to their field, in collections without a schema."""
     new: list[Record] = [change.new for change in write_draft.changeset.changes if change.new is not None]
     for name in dict.fromkeys(record.type for record in new):
         kind = base.ontology.nodes.get(name)

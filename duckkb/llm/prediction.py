@@ -1,4 +1,4 @@
-"""Asking a chat model: piece by piece (`stream`), or for the whole answer, which is that, drained (`predict`)."""
+"""Requests to a chat model: piece by piece (`stream`), or drained to the whole answer (`predict`)."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from duckkb.ports import ChatModel
 
 Prompt = str | Sequence[Message | Mapping[str, Any]]
-"""What is said to a model: one text of the user, or messages, as values or as plain objects of OpenAI's protocol."""
+"""The input of a model: one text of the user, or messages, as values or as plain objects of OpenAI's protocol."""
 _RULES: Mapping[str, Rule] = {
     "tool_choice": Choice(("auto", "none", "required")),
     "response_format": Choice(("text", "json")),
@@ -43,7 +43,7 @@ _MOST_PROBLEMS = 10
 
 
 class Asking(TypedDict, total=False):
-    """How it is asked, as of `messages.ChatRequest`; what is left out is the provider's to decide."""
+    """The settings of a request, as in `messages.ChatRequest`; the provider decides those left out."""
 
     tools: Sequence[ToolSpec]
     tool_choice: Literal["auto", "none", "required"]
@@ -57,7 +57,10 @@ class Asking(TypedDict, total=False):
 def stream(
     model: "ChatModel", prompt: Prompt, *, cancel: "Event | None" = None, **how: Unpack[Asking]
 ) -> Iterator[ChatEvent]:
-    """The answer piece by piece, as `ports.ChatModel.stream`. Raises `errors.UsageError` for settings out of range too."""
+    """Yield the answer piece by piece, as `ports.ChatModel.stream` does.
+
+    Raises `errors.UsageError` for settings out of range too.
+    """
     return model.stream(request(prompt, **how), cancel)
 
 
@@ -69,11 +72,14 @@ def predict(
     cancel: "Event | None" = None,
     **how: Unpack[Asking],
 ) -> Prediction:
-    """The whole answer. With `response_format="json"` its value is `parsed`, an object or an array; with a JSON Schema (2020-12),
-    which asks for JSON by itself, it satisfies that.
+    """Return the whole answer.
 
-    Raises as `stream`; and `errors.Unavailable` (E_MODEL) where the answer is not JSON, or not as the schema has it: then
-    `details` have `raw`, the text as it came, and for a schema the `problems`."""
+    With `response_format="json"` its value is `parsed`, an object or an array. A JSON Schema (2020-12) asks for
+    JSON by itself, and the value satisfies it.
+
+    Raises as `stream` does; and `errors.Unavailable` (E_MODEL) where the answer is not JSON, or does not
+    satisfy the schema: then `details` have `raw`, the text as it came, and for a schema the `problems`.
+    """
     checker = _compile_schema(schema) if schema is not None else None
     if schema is not None:
         how["response_format"] = "json"
@@ -88,7 +94,7 @@ def predict(
 
 
 def request(prompt: Prompt, **how: Unpack[Asking]) -> ChatRequest:
-    """The question as a value; raises `errors.UsageError` for messages that are none, and settings out of range."""
+    """Return the request as a value; raises `errors.UsageError` for invalid messages, and settings out of range."""
     messages = (Message("user", prompt),) if isinstance(prompt, str) else tuple(map(_parse_message, prompt))
     if not messages:
         raise UsageError("a chat model was asked nothing", suggestion="give a prompt, or messages")
@@ -114,7 +120,7 @@ def request(prompt: Prompt, **how: Unpack[Asking]) -> ChatRequest:
 
 
 def drain(events: Iterable[ChatEvent]) -> Prediction:
-    """The whole of an answer that comes piece by piece."""
+    """Return the whole answer of its pieces."""
     content_parts: list[str] = []
     reasoning_parts: list[str] = []
     calls: list[ToolCall] = []
@@ -153,7 +159,7 @@ def _parse_answer(answer: Prediction) -> Any:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    """NaN and the infinities, which JSON does not have."""
+    """Refuse NaN and the infinities, which JSON does not have."""
     raise ValueError(name)
 
 

@@ -1,5 +1,7 @@
-"""The registry of chat models: plain data by name, and as settings. A row is what `global.models.NAME` of config.yaml holds, or a
-dictionary of a program that has no knowledge base."""
+"""The registry of chat models: plain data by name, read into settings.
+
+A row is `global.models.NAME` of config.yaml, or a dictionary of a program without a knowledge base.
+"""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +20,7 @@ _REMEDY = "providers: [{base_url: URL, model: NAME, api_key_env: VARIABLE}]"
 
 
 class RowKey(Struct, frozen=True):
-    """One key of a row, or of a provider in it; where it is absent, its settings' own default stands."""
+    """A key of a row, or of a provider in it; where it is absent, the default of its settings holds."""
 
     name: str
     rule: Rule
@@ -48,8 +50,9 @@ PROVIDER_KEYS = (
 
 
 def read_registry(rows: Mapping[str, Any]) -> dict[str, ChatModelSettings]:
-    """The chat models of plain data, by name: `{NAME: {"providers": [{"base_url": URL, ...}], "json_mode": True, ...}}`. Raises
-    `errors.UsageError` (E_CONFIG), with everything that is wrong as its findings.
+    """Read chat models from plain data: `{NAME: {"providers": [{"base_url": URL, ...}], "json_mode": True, ...}}`.
+
+    Raises `errors.UsageError` (E_CONFIG), with everything that is wrong as its findings.
 
     >>> read_registry({"small": {"providers": [{"base_url": "http://127.0.0.1:8080/v1"}]}})["small"].providers[0].model
     'small'
@@ -63,7 +66,10 @@ def read_registry(rows: Mapping[str, Any]) -> dict[str, ChatModelSettings]:
 
 
 def row_of(settings: Settings, name: str | None) -> ChatModelSettings:
-    """The row that a name means; None: that of `global.ask.model`, or the only one. Raises `errors.UsageError` (E_NO_MODEL)."""
+    """Return the row of a name; None: that of `global.ask.model`, or the only one.
+
+    Raises `errors.UsageError` (E_NO_MODEL).
+    """
     models, model_name = settings.models, name or settings.ask.model
     if model_name is None and len(models) == 1:
         return next(iter(models.values()))
@@ -85,8 +91,10 @@ def row_of(settings: Settings, name: str | None) -> ChatModelSettings:
 
 
 def read_models(section: Section, origins: dict[str, str]) -> dict[str, ChatModelSettings]:
-    """The rows of a section by name, with the place of each value that is given added to `origins`; every problem is noted in
-    the section."""
+    """Read the rows of a section by name; note every problem in the section.
+
+    The place of each given value is added to `origins`.
+    """
     names = [name for name in section.value if _is_name(section, name)]
     return {name: _read_model(name, section.sub(name), origins) for name in names}
 
@@ -122,7 +130,7 @@ def _read_model(name: str, row: Section, origins: dict[str, str]) -> ChatModelSe
 def _read_keys(
     section: Section, keys: tuple[RowKey, ...], at: str, origins: dict[str, str], more: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The keys that are there and right, by name."""
+    """Read the keys that are present and valid, by name."""
     absent = [key.name for key in keys if key.name == "api_key_env" and section.value.get(key.name) is None]
     known_values = section.read({key.name: key.rule for key in keys if key.name not in absent}, (*more, *absent))
     values = {name: value for name, value in known_values.items() if value is not None}

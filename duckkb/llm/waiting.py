@@ -1,5 +1,7 @@
-"""Calls that wait for somebody else: for so long and no longer, or several at the same time. What they leave behind waits on
-in a thread of its own and keeps nobody from ending."""
+"""Calls that wait for somebody else: with a limit of time, or several at once.
+
+An abandoned call continues in a thread of its own, which does not keep the process from ending.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -13,16 +15,16 @@ Value = TypeVar("Value")
 
 
 def wait_within(seconds: float, call: Callable[[], Value]) -> Value | None:
-    """What a call gives, or raises, if it does so in time; None where it does not.
+    """Return what a call gives, or raise what it raises; None where it takes longer than `seconds`.
 
-    It runs in a thread of its own, which is then left to itself: it waits for somebody else and keeps nobody from ending.
+    It runs in a thread of its own, which is then abandoned and does not keep the process from ending.
     """
     outcome: dict[str, Any] = {}
 
     def run() -> None:
         try:
             outcome["value"] = call()
-        except BaseException as error:  # handed on to the caller, whatever it is
+        except BaseException as error:  # any error is passed on to the caller
             outcome["error"] = error
 
     thread = threading.Thread(target=run, daemon=True)
@@ -37,12 +39,14 @@ def wait_within(seconds: float, call: Callable[[], Value]) -> Value | None:
 def side_by_side(
     items: Iterable[Item], call: Callable[[Item], Value], width: int
 ) -> Iterator[tuple[Item, Value | Unavailable]]:
-    """Each item with what the call gave for it, or with the `errors.Unavailable` that it raised, as they come; any other
-    error is raised here. At most `width` calls run at once, and the next item is asked for when one of them is free, so
-    whoever makes the items may stop at any time and loses nothing.
+    """Yield each item with the result of the call, or with the `errors.Unavailable` that it raised, as they
+    finish.
 
-    With a width of 1 everything runs in the caller's thread. The others are left to themselves when the caller goes: they
-    wait for somebody else and keep nobody from ending.
+    Any other error is raised here. At most `width` calls run at once, and the next item is taken when one of
+    them is free, so the producer of items may stop at any time and loses nothing.
+
+    With a width of 1 everything runs in the caller's thread. Other threads are abandoned when the caller stops;
+    they do not keep the process from ending.
     """
     if width <= 1:
         yield from ((item, _try_item(call, item)) for item in items)
@@ -87,5 +91,5 @@ def _process_items(
     while (item := tasks.get()) is not None:
         try:
             results.put((item, call(item)))
-        except BaseException as error:  # handed on to the caller, whatever it is
+        except BaseException as error:  # any error is passed on to the caller
             results.put((item, error))

@@ -1,5 +1,4 @@
-"""Texts longer than a model's limit: about how long they are, where to cut them, and how to join the vectors of the pieces
-again."""
+"""Texts longer than a model's limit: estimates their tokens, cuts them, and joins the vectors of the pieces."""
 
 import math
 import re
@@ -15,9 +14,9 @@ _BOUNDARIES = tuple(map(re.compile, (r"\n\s*\n", r"\n", r"[。！？]|[.!?]\s", 
 
 
 def estimate_window_tokens(text: str) -> int:
-    """Four characters a token, but one for each from the Chinese, Japanese and Korean blocks on.
+    """Estimate tokens: four characters each, but one character from the Chinese, Japanese and Korean blocks on.
 
-    >>> estimated_tokens("abcdefgh"), estimated_tokens("内存")
+    >>> estimate_window_tokens("abcdefgh"), estimate_window_tokens("内存")
     (2, 2)
     """
     wide = sum(character >= "\u2e80" for character in text)
@@ -25,9 +24,9 @@ def estimate_window_tokens(text: str) -> int:
 
 
 def clip_to_tokens(text: str, tokens: int) -> str:
-    """As much of a text as is about so many tokens (`estimated_tokens`), all of it where it is no longer.
+    """Return the beginning of a text of about so many tokens (`estimate_window_tokens`), or all of a shorter one.
 
-    >>> beginning("abcdefgh", 1), beginning("内存数据库", 2), beginning("内存", 2)
+    >>> clip_to_tokens("abcdefgh", 1), clip_to_tokens("内存数据库", 2), clip_to_tokens("内存", 2)
     ('abcd', '内存', '内存')
     """
     if len(text) <= tokens or estimate_window_tokens(text) <= tokens:
@@ -41,10 +40,10 @@ def clip_to_tokens(text: str, tokens: int) -> str:
 
 
 def spans(length: int, limit: int) -> list[tuple[int, int]]:
-    """`(start, end)` of as few contiguous windows as cover `length` tokens with at most `limit` each.
+    """Return `(start, end)` of the fewest contiguous windows that cover `length` tokens with at most `limit` each.
 
-    Their sizes differ by one at most, so that no window is a remnant of a few tokens that would weigh as much as a full
-    one. No tokens still make one, empty window.
+    Their sizes differ by one at most, so that no remnant of a few tokens weighs as much as a full window. No
+    tokens give one empty window.
 
     >>> spans(10, 4)
     [(0, 3), (3, 6), (6, 10)]
@@ -71,7 +70,10 @@ def halves(text: str) -> tuple[str, str]:
 
 
 def unit_mean(vectors: "np.ndarray", weights: Sequence[float]) -> "np.ndarray":
-    """The weighted mean of row vectors, of unit length. Vectors that cancel each other out give the first of them."""
+    """Return the weighted mean of row vectors, at unit length.
+
+    Vectors that cancel each other out give the first of them.
+    """
     mean: np.ndarray = vectors.T @ weights
     norm = float(mean @ mean) ** 0.5
     unit: np.ndarray = mean / norm if norm > 0.0 else vectors[0]
@@ -79,7 +81,9 @@ def unit_mean(vectors: "np.ndarray", weights: Sequence[float]) -> "np.ndarray":
 
 
 def mean_of(vectors: "Sequence[np.ndarray]") -> list[float]:
-    """The mean of vectors of one length, each with the same weight: of unit length, every number as short as float32 allows."""
+    """Return the unweighted mean of vectors of one length, at unit length, with numbers as short as float32
+    allows.
+    """
     import numpy as np
 
     mean = vectors[0] if len(vectors) == 1 else unit_mean(np.stack(vectors), [1.0] * len(vectors))

@@ -1,6 +1,6 @@
-"""What is wrong with the arguments of a call, held against the JSON Schema of its parameters.
+"""Checks the arguments of a call against the JSON Schema of its parameters.
 
-No value is repeated in what is said of it: it may be a secret, or megabytes. Names are, as only they tell what was meant.
+Findings never repeat a value: it may be a secret, or megabytes. They repeat names, as only these tell what was meant.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,9 +17,9 @@ from duckkb.ontology.source import pointer
 from duckkb.ontology.validate import foreign
 
 _LONGEST = 200
-"""Characters of what names are repeated in: they may be anything."""
+"""Characters up to which a name is repeated in a message: it may be anything."""
 _AT_ONCE = 200
-"""Items of a list that are looked at together: all that is wrong with them is computed, wanted or not."""
+"""Items of a list that are validated together: all their problems are computed, needed or not."""
 
 
 class Parameters:
@@ -29,7 +29,10 @@ class Parameters:
         self._schema, self._known = schema, schema["properties"]
 
     def findings(self, given: object) -> list[Finding]:
-        """All that is wrong (`E_ARGUMENT`), at most 100 of it, in the order of the parameters; `field` is a JSON pointer."""
+        """Return everything that is wrong (`E_ARGUMENT`), at most 100 findings, in the order of the parameters.
+
+        `field` is a JSON pointer.
+        """
         if not isinstance(given, Mapping):
             return [Finding("E_ARGUMENT", f"must be one object, not {kind_of(given)}")]
         try:
@@ -44,7 +47,7 @@ class Parameters:
         return [*dict.fromkeys(islice(self._find_problems(given), MOST))]
 
     def whole_numbers(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Arguments that fit, with 3.0 as 3 where a whole number is asked for: to JSON the two are one."""
+        """Return valid arguments with 3.0 as 3 where an integer is asked for: in JSON both are the same number."""
         return {
             name: int(value) if isinstance(value, float) and self._known[name].get("type") == "integer" else value
             for name, value in given.items()
@@ -71,11 +74,13 @@ class Parameters:
             for finding in self._check_rules({name: value}, first):
                 has_findings = True
                 yield finding
-        if not has_findings:  # a list as a whole, which has too many items
+        if not has_findings:  # the list as a whole: it has too many items
             yield from self._check_rules(known_arguments)
 
     def _check_rules(self, arguments: Mapping[str, Any], first: int = 0) -> Iterator[Finding]:
-        """What the rules say of arguments; of one that is a piece of a list `first` is the index of its first item."""
+        """Yield what the rules find in the arguments; for a piece of a list, `first` is the index of its first
+        item.
+        """
         for error in self._validator.iter_errors(arguments):
             keyword, (*path, _) = error.schema_path[-1], error.schema_path
             if keyword not in ("required", "additionalProperties"):
@@ -86,7 +91,7 @@ class Parameters:
                 yield Finding("E_ARGUMENT", message, field=pointer(*at)[:_LONGEST])
 
     def _find_rule(self, path: list[str | int]) -> Any:
-        """The part of the schema that stands at a path."""
+        """Return the part of the schema at a path."""
         return _follow_path(self._schema, path)
 
     @cached_property
@@ -95,7 +100,7 @@ class Parameters:
 
 
 def _split_lists(arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any, int]]:
-    """Each argument, a list in pieces with the index of their first items."""
+    """Yield each argument, a list in pieces with the index of their first items."""
     for name, value in arguments.items():
         if isinstance(value, list) and len(value) > _AT_ONCE:
             yield from ((name, value[at : at + _AT_ONCE], at) for at in range(0, len(value), _AT_ONCE))
@@ -110,7 +115,7 @@ def _follow_path(value: Any, path: list[str | int]) -> Any:
 
 
 def _describe_problem(keyword: str, rule: Any, error: Any, value: Any) -> str:
-    """In words what a rule asks for, with the kind of what was given where that tells more."""
+    """Describe what a rule asks for, with the JSON type of the given value where that tells more."""
     if keyword == "type":
         return f"must be of type {rule['type']}, not {kind_of(value)}"
     if keyword == "enum":

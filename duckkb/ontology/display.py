@@ -1,4 +1,4 @@
-"""By which of its fields people know a record: its title, and what stands beside it."""
+"""The fields that represent a record to people: its title first, then a few others."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from duckkb.records import FROM, TO
 
 TITLES = ("title", "name", "label", "subject", "heading", "question")
-"""Fields that say what a record is called, the first one that it has."""
+"""Names of title fields; the first one that a record has is its title."""
 _CONTEXT = 2
 _SHORT = 60
 
@@ -14,8 +14,9 @@ _SHORT = 60
 def display_names(record: Mapping[str, Any], declared: Sequence[str], identity: str) -> list[str]:
     """Name the fields to show of a record, its title first.
 
-    Those that its type has `declared` (`display`). Else a field that is called as a title or the first text, and two short
-    values; not the `identity`, which stands beside them.
+    These are the fields that its type has `declared` (`display`). Without a declaration: a field with the name
+    of a title or the first text, and two short values. The `identity` is left out, since it is shown beside
+    them.
 
     >>> display_names({"id": "n1", "size": 3, "text": "A storm.", "name": "Storm"}, (), "n1")
     ['name', 'size', 'text']

@@ -1,4 +1,4 @@
-"""Turns what a caller names a record by into an identity, typed by the schema."""
+"""Turns the value by which a caller names a record into an identity, typed by the schema."""
 
 import json
 import re
@@ -18,14 +18,14 @@ _LONGEST_INTEGER = 20
 
 
 class _Unfit(ValueError):
-    """A value cannot be an identity, or a part of one; the text says why."""
+    """A value that cannot be an identity, or a part of one; the text says why."""
 
 
 def coerce(kind: RecordType, ontology: Ontology, value: Any) -> Identity:
-    """The identity that a value names: text of the command line, or a scalar, list or tuple of the API.
+    """Return the identity that a value names: text of the command line, or a scalar, list or tuple of the API.
 
-    Several components come as a sequence or as the text of a JSON array; an edge is `[from, to, ...]`, an end that needs
-    its type `{"type": TYPE, "id": IDENTITY}`. Raises `UsageError` (`E_INVALID`).
+    Several components come as a sequence or as the text of a JSON array. An edge is `[from, to, ...]`; an end
+    that needs its type is `{"type": TYPE, "id": IDENTITY}`. Raises `UsageError` (`E_INVALID`).
     """
     try:
         if isinstance(kind, EdgeType):
@@ -37,9 +37,9 @@ def coerce(kind: RecordType, ontology: Ontology, value: Any) -> Identity:
 
 
 def coerce_ends(kind: RecordType, ontology: Ontology, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with an edge's ends as files carry them, typed by the schemas of the end types.
+    """Return the fields with an edge's ends as files have them, typed by the schemas of the end types.
 
-    An end that names no allowed type's record stays as it was given; validation then says what is wrong with it.
+    An end that names no record of an allowed type stays as it was given; validation then reports the fault.
     """
     if not isinstance(kind, EdgeType):
         return fields if isinstance(fields, dict) else dict(fields)
@@ -51,7 +51,7 @@ def coerce_ends(kind: RecordType, ontology: Ontology, fields: Mapping[str, Any])
 
 
 def fits(kind: NodeType, component: Component) -> bool:
-    """Whether a bare end has the number and kinds of components that records of this type have."""
+    """Return whether a bare end has the number and kinds of components that records of this type have."""
     if isinstance(component, TypedEnd):
         return False
     parts = component if isinstance(component, tuple) else (component,)
@@ -60,7 +60,7 @@ def fits(kind: NodeType, component: Component) -> bool:
 
 
 def identity_kinds(kind: RecordType) -> tuple[ScalarKind, ...]:
-    """What each identity field of the type's own schema holds, in order."""
+    """Return the scalar kind of each identity field by the type's own schema, in order."""
     return tuple(identity_kind(kind.schema, kind.properties.get(name)) or "string" for name in kind.identity)
 
 
@@ -112,7 +112,7 @@ def _parse_typed_end(names: Sequence[str], ontology: Ontology, value: Mapping[st
         hint = did_you_mean(name, names) if isinstance(name, str) else ""
         raise _Unfit(f"{show_value(name)} is not among {', '.join(names)}" + (f"; {hint}" if hint else ""))
     parts = _parse_node_identity(ontology.nodes[name], value["id"])
-    # Where one type is allowed the type says nothing, and files carry the bare form.
+    # Where only one type is allowed, files carry the bare form.
     return _make_component(parts) if len(names) == 1 else TypedEnd(name, parts)
 
 
@@ -152,7 +152,7 @@ def _count(number: int) -> str:
 
 
 def _describe_form(kind: RecordType, ontology: Ontology) -> str:
-    """What an identity of this type looks like on the command line."""
+    """Describe the form of an identity of this type on the command line."""
     if isinstance(kind, EdgeType):
         ends = [_end_form(names, ontology) for names in (kind.from_types, kind.to_types)]
         return "'[" + ",".join([*ends, *map(_format_example, kind.identity, identity_kinds(kind))]) + "]'"

@@ -1,4 +1,4 @@
-"""What JSON types a schema lets a value have, as far as the schema alone tells."""
+"""The JSON types that a schema lets a value have, as far as the schema alone tells."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
@@ -11,12 +11,12 @@ _DEPTH = 32
 
 
 def kind_of(value: Any) -> str:
-    """The JSON type of a plain value; the name of the Python type where JSON has none."""
+    """Return the JSON type of a plain value; the name of the Python type where JSON has none."""
     return "null" if value is None else _NAMES.get(type(value), type(value).__name__)
 
 
 def kinds(root: Mapping[str, Any], rule: Any) -> frozenset[str]:
-    """The JSON types that `rule`, a part of the schema `root`, allows.
+    """Return the JSON types that `rule`, a part of the schema `root`, allows.
 
     >>> sorted(kinds({}, {"anyOf": [{"type": "string"}, {"type": "null"}]}))
     ['null', 'string']
@@ -27,12 +27,15 @@ def kinds(root: Mapping[str, Any], rule: Any) -> frozenset[str]:
 def _find_kinds(
     root: Mapping[str, Any], rule: Any, known_types: dict[int, frozenset[str]], depth: int
 ) -> frozenset[str]:
-    """As `kinds`. Each part is looked at once, by its place in memory: references can unfold to billions of them."""
+    """Find the allowed JSON types, as `kinds` does.
+
+    Each part is visited once, by its place in memory: references can unfold to billions of parts.
+    """
     if not isinstance(rule, dict) or depth > _DEPTH:
         return frozenset() if rule is False else ANY
     if id(rule) in known_types:
         return known_types[id(rule)]
-    known_types[id(rule)] = ANY  # what a circle of references says
+    known_types[id(rule)] = ANY  # the result for a cycle of references
     json_types = _find_local_kinds(rule)
     for keyword, parts in _iter_alternatives(root, rule):
         each = [_find_kinds(root, part, known_types, depth + 1) for part in parts]
@@ -56,7 +59,7 @@ def _find_local_kinds(rule: Mapping[str, Any]) -> frozenset[str]:
 
 
 def _iter_alternatives(root: Mapping[str, Any], rule: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
-    """The schemas that a schema refers to or combines, by keyword."""
+    """Yield the schemas that a schema refers to or combines, by keyword."""
     if "$ref" in rule:
         yield "$ref", [target(root, rule["$ref"])]
     for keyword in ("allOf", "anyOf", "oneOf"):
@@ -65,7 +68,7 @@ def _iter_alternatives(root: Mapping[str, Any], rule: Mapping[str, Any]) -> Iter
 
 
 def target(root: Mapping[str, Any], reference: Any) -> Any:
-    """The schema that `#/$defs/NAME` names; True, which allows everything, where there is none."""
+    """Return the schema that `#/$defs/NAME` names; True, which allows everything, where there is none."""
     prefix = "#/$defs/"
     if not isinstance(reference, str) or not reference.startswith(prefix):
         return True
@@ -75,7 +78,7 @@ def target(root: Mapping[str, Any], reference: Any) -> Any:
 
 
 def is_searchable(root: Mapping[str, Any], rule: Any) -> bool:
-    """Whether a field is text: a string, an array of strings, or either with null."""
+    """Return whether a field is text: a string, an array of strings, or either with null."""
     json_types = kinds(root, rule) - {"null"}
     if not json_types or not json_types <= {"string", "array"}:
         return False
@@ -83,7 +86,7 @@ def is_searchable(root: Mapping[str, Any], rule: Any) -> bool:
 
 
 def _find_items(root: Mapping[str, Any], rule: Any, seen_ids: set[int], depth: int) -> Any:
-    """The schema of an array's items, looked for through references and alternatives; True where nothing says."""
+    """Return the schema of an array's items, also through references and alternatives; True where there is none."""
     if not isinstance(rule, dict) or depth > _DEPTH or id(rule) in seen_ids:
         return True
     seen_ids.add(id(rule))
@@ -96,7 +99,7 @@ def _find_items(root: Mapping[str, Any], rule: Any, seen_ids: set[int], depth: i
 
 
 def identity_kind(root: Mapping[str, Any], rule: Any) -> ScalarKind | None:
-    """Whether an identity field holds strings or integers; None where it may hold anything else, or both."""
+    """Return whether an identity field holds strings or integers; None where it may hold anything else, or both."""
     match sorted(kinds(root, rule)):
         case ["string"]:
             return "string"

@@ -1,5 +1,7 @@
-"""Reads the ontology from YAML documents: all types, policies and judged questions, and every problem at once with file and
-line."""
+"""Reads the ontology from YAML documents: all types, policies and judged questions.
+
+All problems are reported at once, with file and line.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -17,9 +19,9 @@ KEYS = ("nodes", "edges", "policies", "collections", "questions", "context")
 
 
 def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
-    """The ontology that the documents declare together, and what is wrong with them, in the order of files and lines.
+    """Return the ontology that the documents declare together, and the findings, in the order of files and lines.
 
-    The documents' own YAML findings are among these. An ontology that comes with findings must not be used.
+    The findings include the documents' own YAML findings. An ontology that comes with findings must not be used.
     """
     findings = [finding for document in documents for finding in document.findings]
     roots = [root_section(document, "E_ONTOLOGY", findings) for document in documents]
@@ -48,7 +50,7 @@ def load(documents: Sequence[Document]) -> tuple[Ontology, list[Finding]]:
 def _read_node_types(
     nodes: Mapping[str, Section], policies: Mapping[str, Policy], collections: Mapping[str, Section]
 ) -> dict[str, NodeType]:
-    """Node types, then collections, which are node types that carry their own policy."""
+    """Read node types, then collections, which are node types that carry their own policy."""
     for name in nodes.keys() & collections.keys():
         collections[name].problem(
             f"{show_value(name)} is declared already at {nodes[name].place()}", remedy="rename one"
@@ -58,18 +60,18 @@ def _read_node_types(
 
 
 def _derive_links(nodes: Iterable[NodeType]) -> dict[str, EdgeType]:
-    """The links between documents, of each collection that has a folder."""
+    """Return the edge types of links between documents, for each collection that has a folder."""
     return {links.name: links for links in (links_of(kind) for kind in nodes if kind.source is not None)}
 
 
 def sort_findings(found: Sequence[Finding], documents: Sequence[Document]) -> list[Finding]:
-    """Findings in the order of the documents and their lines, each once."""
+    """Return the findings in the order of the documents and their lines, each once."""
     rank = {document.path: index for index, document in enumerate(documents)}
     return sorted(dict.fromkeys(found), key=lambda finding: (rank.get(finding.path, -1), finding.line))
 
 
 def _collect_sections(key: str, roots: Sequence[Section]) -> dict[str, Section]:
-    """The mappings under a top-level key of all documents by name; a name declared twice is a finding."""
+    """Return the mappings under a top-level key of all documents by name; a name declared twice is a finding."""
     sections: dict[str, Section] = {}
     for root in roots:
         for name, section in _iter_mappings(root, key):
@@ -83,7 +85,10 @@ def _collect_sections(key: str, roots: Sequence[Section]) -> dict[str, Section]:
 
 
 def _iter_mappings(root: Section, key: str) -> Iterator[tuple[str, Section]]:
-    """Only what is a mapping: a type that is none has its finding and would only cause more of them."""
+    """Yield the mappings under a key by name.
+
+    A value that is no mapping is left out: it has its finding already, and would only cause more of them.
+    """
     for name, section in root.each(key):
         if section.value:
             yield name, section
@@ -92,7 +97,7 @@ def _iter_mappings(root: Section, key: str) -> Iterator[tuple[str, Section]]:
 
 
 def _with_presets(policies: Mapping[str, Policy], types: Mapping[str, Section]) -> dict[str, Policy]:
-    """The policies by every name that a type uses for one, those of the package included where one asks for them."""
+    """Return the policies by every name that a type uses, with the presets where a type names one."""
     names = {section.value["policy"] for section in types.values() if isinstance(section.value.get("policy"), str)}
     if names <= policies.keys():
         return dict(policies)
@@ -109,8 +114,10 @@ def _check_policies(policies: Mapping[str, object], types: Mapping[str, Section]
 
 
 def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str, Section], is_whole: bool) -> None:
-    """Note problems between types in their sections. Unknown ends say nothing while a file could not be read to its
-    end (`is_whole` is false)."""
+    """Note problems between types in their sections.
+
+    Unknown ends are not reported while a file could not be read to its end (`is_whole` is false).
+    """
     sections_by_kind = {"node": nodes, "edge": edges}
     sections = [(kind, kind_section) for kind in ontology if (kind_section := _find_section(kind, sections_by_kind))]
     _check_tables(sections)
@@ -124,14 +131,16 @@ def _check(ontology: Ontology, nodes: Mapping[str, Section], edges: Mapping[str,
 
 
 def _find_section(kind: RecordType, sections_by_kind: Mapping[str, Mapping[str, Section]]) -> Section | None:
-    """The mapping that declares a type; for links of documents, that of their collection."""
+    """Return the mapping that declares a type; for links of documents, that of their collection."""
     if kind.kind == "edge" and kind.source is not None and kind.name not in sections_by_kind["edge"]:
         return sections_by_kind["node"].get(kind.from_types[0])
     return sections_by_kind[kind.kind][kind.name]
 
 
 def _check_folders(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
-    """A file is a document of one collection alone: no folder of one lies in that of another."""
+    """Check that no document folder lies inside that of another collection: a file belongs to one collection
+    alone.
+    """
     folders = [(kind, kind.source.path) for kind in ontology.nodes.values() if kind.source is not None]
     for index, (kind, path) in enumerate(folders):
         for sibling, theirs in folders[:index]:
@@ -142,7 +151,7 @@ def _check_folders(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
 
 
 def _check_scopes(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
-    """The memories of a scope lie in one collection."""
+    """Check that the memories of a scope lie in one collection."""
     first: dict[str, str] = {}
     for kind in ontology.nodes.values():
         if kind.scope is not None and first.setdefault(kind.scope, kind.name) != kind.name:
@@ -161,7 +170,7 @@ def _check_tables(sections: list[tuple[RecordType, Section]]) -> None:
 
 
 def _check_names(sections: list[tuple[RecordType, Section]]) -> None:
-    """A command takes a type by name or table, in any case, so no two types may answer to one word."""
+    """Check that no two types answer to one word: commands take a type by name or table, in any case."""
     first: dict[str, tuple[RecordType, Section]] = {}
     for kind, section in sections:
         first_kind, first_section = first.setdefault(kind.name.casefold(), (kind, section))
@@ -205,9 +214,10 @@ _GRADE = Whole(0, 10)
 
 
 def questions(documents: Sequence[Document], ontology: Ontology) -> tuple[tuple[Mapping[str, Any], ...], list[Finding]]:
-    """The questions of all documents as they stand there, and what is wrong with them.
+    """Return the judged questions of all documents as they are written, and the findings.
 
-    Each is `{question, type, mode?, where?, expected}`; `expected` is a list of identities or grades by identity.
+    Each question is `{question, type, mode?, where?, expected}`; `expected` is a list of identities, or grades
+    by identity.
     """
     findings: list[Finding] = []
     entries: list[Mapping[str, Any]] = []
@@ -224,7 +234,7 @@ def questions(documents: Sequence[Document], ontology: Ontology) -> tuple[tuple[
 
 
 def questions_in(document: Document) -> Sequence[Mapping[str, Any]]:
-    """The questions that stand in a document, as they stand there."""
+    """Return the judged questions of one document as they are written."""
     items = document.value.get("questions", ())
     return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else ()
 

@@ -16,15 +16,15 @@ Reach = Literal["auto", "all"]
 MARKDOWN_FILES = ("**/*.md",)
 MEMORY_IDENTITY = ("scope", "key")
 EVERY = "*"
-"""The name of a search field that stands for the fields which each record has, by its `reach`."""
+"""The name of a search field that stands for the fields of each record, by its `reach`."""
 
 
 class SearchField(Struct, frozen=True):
-    """One searched field: its weight in the lexical lane, and its own language and chunk size where given.
+    """A searched field: its weight in the lexical lane, and its own language and chunk size where given.
 
-    With the name `EVERY` it stands for those fields of each record that no other names: all texts but the identity
-    (`reach` auto), or all values. `given` says that the value is itself the vector, of length `dimension` where that is
-    fixed.
+    The name `EVERY` stands for all fields of each record that are not named otherwise: all texts but the
+    identity (`reach` auto), or all values. `given` says that the value is itself the vector, of length
+    `dimension` where that is fixed.
     """
 
     name: str
@@ -37,13 +37,16 @@ class SearchField(Struct, frozen=True):
 
 
 EXTRACTED = ("docx", "html", "pdf")
-"""Formats whose text is taken out of files that are more than text."""
+"""Formats whose files are more than text, so that their text is extracted."""
 
 
 class Extraction(Struct, frozen=True):
-    """How the files of a collection are read. `strict` has no record of a file that could not be read whole; without it
-    there is one, with warnings. `off` are formats that are not read, `largest` is the largest file (bytes); one may take so many
-    `seconds` by the clock, and so many bytes of `memory` on top of what the process that reads it has."""
+    """The options for reading the files of a collection.
+
+    With `strict`, a file that could not be read whole has no record; without it, the record comes with
+    warnings. `off` are formats that are not read, `largest` is the largest file (bytes).
+    Reading one file may take `seconds` of real time, and `memory` bytes on top of what the reading process has.
+    """
 
     strict: bool = False
     off: tuple[str, ...] = ()
@@ -53,10 +56,15 @@ class Extraction(Struct, frozen=True):
 
 
 class DocumentSource(Struct, frozen=True):
-    """The folder of files that are the records of a document collection: `path` from the base's root (`.` the root itself), or
-    an absolute one, which only this machine knows. `pattern` and `ignore` are lines as in .gitignore. `hidden`: names that begin
-    with a dot count too; `gitignore`: what git ignores there, and repositories in it, do not. `included` says whether
-    searches that name no type ask it, `update_command` what fetches it, `contexts` what its folders are about, by path in it."""
+    """The folder of files that are the records of a document collection.
+
+    `path` is relative to the base's root (`.` the root itself), or absolute, which only this machine knows.
+    `pattern` and `ignore` are lines as in .gitignore.
+    `hidden`: names that begin with a dot count too. `gitignore`: files that git ignores there, and repositories
+    inside, do not count.
+    `included` says whether searches without a type ask it, `update_command` fetches the files, `contexts`
+    describes its folders, by path.
+    """
 
     path: str
     pattern: tuple[str, ...] = MARKDOWN_FILES
@@ -73,13 +81,15 @@ class DocumentSource(Struct, frozen=True):
 
     @property
     def is_outside(self) -> bool:
-        """Whether the folder lies outside of the base, so that only this machine knows it."""
+        """Return whether the folder lies outside of the base, so that only this machine knows it."""
         return self.path.startswith("/")
 
 
 class Generated(Struct, frozen=True):
-    """How a record without an identity gets one: a random UUID (`uuid4`), or the UUID of the text in the field `of`
-    within a `namespace` (`uuid5`, RFC 9562)."""
+    """The rule by which a record without an identity gets one.
+
+    It is a random UUID (`uuid4`), or the UUID of the text in the field `of` within a `namespace` (`uuid5`, RFC 9562).
+    """
 
     method: Literal["uuid4", "uuid5"]
     of: str = ""
@@ -87,7 +97,7 @@ class Generated(Struct, frozen=True):
 
 
 class Fields(Struct, frozen=True):
-    """Which fields are compared by meaning, which are searched by words, and which are columns of filters and SQL."""
+    """The fields that are compared by meaning, searched by words, and columns of filters and SQL."""
 
     vectors: tuple[SearchField, ...] = ()
     lexical: tuple[SearchField, ...] = ()
@@ -95,10 +105,13 @@ class Fields(Struct, frozen=True):
 
 
 class Policy(Struct, frozen=True):
-    """How a collection is indexed and queried, never what it contains. No `intents` means that every one is served.
-    `overrides` are settings in place of the base's, by their place in `Settings` (see `settings_of`). `refuse` says by
-    intent what to use instead; `params` where a named parameter goes (a JSON pointer into the policy); `source` is the
-    mapping that declares the policy, `place` its file:line."""
+    """A policy: how a collection is indexed and queried, never what it contains.
+
+    Without `intents` (None) every intent is allowed; `refuse` says by intent what to use instead. `overrides`
+    are settings that replace the base's, by their place in `Settings` (see `settings_of`).
+    `params` maps a named parameter to its place (a JSON pointer into the policy). `source` is the mapping that
+    declares the policy, `place` its file:line.
+    """
 
     name: str
     intents: tuple[Mode, ...] | None = None
@@ -117,9 +130,12 @@ class Policy(Struct, frozen=True):
 
 
 def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
-    """The base's settings with what policies set in their place: nothing else overrides one. Of several policies those count
-    that set something, where they set it alike. A model is asked at the base's address and with its key, unless a policy
-    names an address: there no other key is sent than the one that a policy names."""
+    """Return the base's settings with the overrides of policies; nothing else overrides a setting.
+
+    Of several policies those count that set something, where they agree on it. A model is asked at the base's
+    address and with its key, unless a policy names an address: then only the key that the policy names is sent
+    there.
+    """
     override_sets = [policy.overrides for policy in policies if policy is not None]
     changes: dict[str, Any] = {}
     for place in dict.fromkeys(place for overrides in override_sets for place in overrides):
@@ -141,8 +157,13 @@ def settings_of(policies: Iterable[Policy | None], base: Settings) -> Settings:
 
 
 class _RecordType(Struct, frozen=True, dict=True):
-    """What node and edge types share. `place` is the file:line that declares the type; `review` says that what agents write
-    of it has to be proposed, `display` by which fields people know a record, its title first (none: `ontology.display` finds some). Where there is a `source`, its files are the records, or what they link to: nothing is stored."""
+    """The common part of node and edge types.
+
+    `place` is the file:line that declares the type. `review` says that writes by agents have to be proposed.
+    `display` names the fields that represent a record, its title first (if empty, `ontology.display` chooses
+    some).
+    Where there is a `source`, its files are the records, or what they link to: nothing is stored.
+    """
 
     name: str
     table: str
@@ -160,7 +181,7 @@ class _RecordType(Struct, frozen=True, dict=True):
 
     @property
     def has_text_vectors(self) -> bool:
-        """Whether a question in words can be compared with what the records hold."""
+        """Return whether a question in words can be compared with vectors of the records."""
         return any(not item.given for item in self.vectors)
 
     @cached_property
@@ -169,7 +190,7 @@ class _RecordType(Struct, frozen=True, dict=True):
         return {item.name: item for item in self.vectors if item.given}
 
     def settings(self, base: Settings) -> Settings:
-        """What holds for this type: the base's settings, and what its policy sets in their place."""
+        """Return the settings for this type: the base's, with the overrides of its policy."""
         return settings_of([self.policy], base)
 
     @property
@@ -179,7 +200,7 @@ class _RecordType(Struct, frozen=True, dict=True):
 
     @cached_property
     def merge_rules(self) -> Mapping[str, str]:
-        """`x-merge` by field, one of `schema.MERGE_RULES`."""
+        """The `x-merge` rule of each field, one of `schema.MERGE_RULES`."""
         return self._collect_annotations("x-merge")
 
     @cached_property
@@ -188,14 +209,16 @@ class _RecordType(Struct, frozen=True, dict=True):
         return frozenset(self._collect_annotations("x-review"))
 
     def _collect_annotations(self, keyword: str) -> dict[str, Any]:
-        """What fields say of themselves by a keyword, by name; a schema that is true or false says nothing."""
+        """Return the value of a keyword in each field's schema, by field name; a boolean schema has none."""
         rules = self.properties.items()
         return {name: rule[keyword] for name, rule in rules if isinstance(rule, Mapping) and keyword in rule}
 
 
 class NodeType(_RecordType, frozen=True):
-    """The shape of one kind of node; `identity` names its identity fields in order. A collection is one that carries its
-    own policy."""
+    """The shape of one kind of node; `identity` names its identity fields in order.
+
+    A collection is a node type that carries its own policy.
+    """
 
     generated: Generated | None = None
     is_collection: bool = False
@@ -207,14 +230,19 @@ class NodeType(_RecordType, frozen=True):
 
     @property
     def scope(self) -> str | None:
-        """Of a collection of memories whose they are, as its schema fixes it: a tenant, or what lies below one (`ann/work`)."""
+        """The scope of a collection of memories, as its schema fixes it: a tenant, or a scope below one
+        (`ann/work`).
+        """
         rule = self.properties.get("scope") if self.is_collection and self.identity == MEMORY_IDENTITY else None
         constant = rule.get("const") if isinstance(rule, Mapping) else None
         return constant if isinstance(constant, str) else None
 
 
 class EdgeType(_RecordType, frozen=True):
-    """The shape of one kind of edge. Its identity is (from, to) and the fields in `identity`; `table` is its label."""
+    """The shape of one kind of edge.
+
+    Its identity is (from, to) and the fields in `identity`; `table` is its label.
+    """
 
     from_types: tuple[str, ...] = ()
     to_types: tuple[str, ...] = ()
@@ -232,8 +260,10 @@ RecordType = NodeType | EdgeType
 
 
 class Ontology(Struct, frozen=True, dict=True):
-    """All types and policies, by name, and what all documents are about. Iterating gives node types, then edge types, in the
-    order they were declared."""
+    """All types and policies, by name, and the description of all documents.
+
+    Iterating gives node types, then edge types, in the order of their declaration.
+    """
 
     nodes: Mapping[str, NodeType] = {}
     edges: Mapping[str, EdgeType] = {}
@@ -245,8 +275,11 @@ class Ontology(Struct, frozen=True, dict=True):
         yield from self.edges.values()
 
     def narrowed(self, names: Container[str]) -> "Ontology":
-        """What somebody knows of it who may see the types with these names: of the edge types those whose ends he may all see
-        (links between documents come with their collection), of the policies those that a type of his has."""
+        """Return the ontology of a caller who may see the types with these names.
+
+        An edge type is visible where both its ends are (links between documents come with their collection),
+        and a policy where a visible type has it.
+        """
         nodes = {name: kind for name, kind in self.nodes.items() if name in names}
         edges = {
             name: kind
@@ -258,8 +291,9 @@ class Ontology(Struct, frozen=True, dict=True):
         return Ontology(nodes, edges, policies, self.context)
 
     def seen_by(self, types: frozenset[str], tenant: str) -> frozenset[str]:
-        """What a tenant sees to whom these types are granted: with them the memories of its scopes, granted or not; never those
-        of another.
+        """Return the types that a tenant sees: those granted, and the memories of its own scopes.
+
+        Memories of another tenant are never seen, granted or not.
 
         >>> Ontology().seen_by(frozenset({"Note"}), "ann")
         frozenset({'Note'})
@@ -270,7 +304,7 @@ class Ontology(Struct, frozen=True, dict=True):
 
     @property
     def update_commands(self) -> dict[str, str]:
-        """By collection the commands that fetch its files, which run once they are trusted."""
+        """The commands that fetch the files of collections, by collection; they run once they are trusted."""
         sources = ((kind.name, kind.source) for kind in self.nodes.values())
         return {name: source.update_command for name, source in sources if source is not None and source.update_command}
 
@@ -283,11 +317,11 @@ class Ontology(Struct, frozen=True, dict=True):
         return {name.casefold(): kind for name, kind in self._by_name.items()}
 
     def find(self, name: str) -> RecordType | None:
-        """The type with this name, table or label; case matters only where two differ by it alone."""
+        """Return the type with this name, table or label; case matters only where two differ by it alone."""
         return self._by_name.get(name) or self._by_folded_name.get(name.casefold())
 
     def find_by_table(self, kind: str, table: str) -> RecordType | None:
-        """The type of kind `node` or `edge` that is stored under this table or label."""
+        """Return the type of kind `node` or `edge` that is stored under this table or label."""
         return self._tables.get((kind, table))
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Names: which ones are safe as folders, SQL tables and types, and which known one a mistyped one means."""
+"""Names: which are safe as folders, SQL tables and types, and which known name a mistyped one means."""
 
 import re
 import unicodedata
@@ -17,7 +17,9 @@ _MOST_COMPARED, _LONGEST_COMPARED = 1_000, 200
 
 
 def is_table_name(name: str) -> bool:
-    """Whether a table or label can have this name: a safe folder on every system, no runtime table of duckkb, not `all`.
+    """Return whether a table or label can have this name: a safe folder, no runtime table of duckkb, not `all`.
+
+    A safe folder is one on every system.
 
     >>> is_table_name("person"), is_table_name("con"), is_table_name("Person"), is_table_name("search_index")
     (True, False, False, False)
@@ -27,11 +29,11 @@ def is_table_name(name: str) -> bool:
 
 
 def describe_reservation(name: str) -> str:
-    """Why no new collection, table or label may have a name, as the end of a sentence; empty for one that may.
+    """Return why no new collection, table or label may have a name, as the end of a sentence; empty if it may.
 
-    A base that has such a name already is read as ever: `check` tells of it.
+    A base that has such a name already stays readable: `check` reports it.
 
-    >>> reserved("Main"), reserved("notes")
+    >>> describe_reservation("Main"), describe_reservation("notes")
     ("is a name of DuckDB's own, which `sql` may take for that", '')
     """
     plain = name.casefold().replace("-", "_")
@@ -45,7 +47,8 @@ def describe_reservation(name: str) -> str:
 
 
 def is_type_name(name: str) -> bool:
-    """Whether a type or policy can have this name: letters of any script, digits and `_`, at most 64, a letter first.
+    """Return whether a type or policy can have this name: letters of any script, digits and `_`, at most 64, a
+    letter first.
 
     `all` is left out, as commands use it for every type.
     """
@@ -54,7 +57,7 @@ def is_type_name(name: str) -> bool:
 
 
 def is_policy_name(name: str) -> bool:
-    """Whether a policy or a collection can have this name: as a type, and with hyphens inside.
+    """Return whether a policy or a collection can have this name: as a type, and with hyphens inside.
 
     >>> is_policy_name("knowledge-base"), is_policy_name("-kb"), is_policy_name("all")
     (True, False, False)
@@ -63,7 +66,7 @@ def is_policy_name(name: str) -> bool:
 
 
 def is_folder(path: str) -> bool:
-    """Whether a path names a folder below the one that it is relative to, in one way alone.
+    """Return whether a path names a folder below its starting point, in its one canonical spelling.
 
     >>> is_folder("docs/guide"), is_folder("../docs"), is_folder("docs/")
     (True, False, False)
@@ -72,7 +75,7 @@ def is_folder(path: str) -> bool:
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies in it, both relative to one place (`.`), or both absolute.
+    """Return whether a path is a folder or lies in it; both are relative to one place (`.`), or absolute.
 
     >>> is_inside("docs/guide", "docs"), is_inside("docs2", "docs"), is_inside("docs", "."), is_inside("/docs", ".")
     (True, False, True, False)
@@ -81,7 +84,7 @@ def is_inside(path: str, folder: str) -> bool:
 
 
 def collection_table(name: str) -> str:
-    """The table of a collection that names none: its name where that is safe, else a short hash of it.
+    """Return the table of a collection that names none: its name where that is safe, else a short hash of it.
 
     >>> collection_table("My-Notes"), collection_table("notes")
     ('my_notes', 'notes')
@@ -91,14 +94,14 @@ def collection_table(name: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that `word` most likely means, None where none is close. Case does not count.
+    """Return the known name that `word` most likely means, None where none is close. Case does not count.
 
     >>> nearest("chunksize", ["chunk_size", "tokenizer"])
     'chunk_size'
     """
     names_by_casefold = {name.casefold(): name for name in known}
     if len(names_by_casefold) > _MOST_COMPARED or len(word) > _LONGEST_COMPARED:
-        return None  # comparing takes its time, and is for names that somebody typed
+        return None  # too long for a typed name, and slow to compare
     from difflib import get_close_matches
 
     close = get_close_matches(word.casefold(), names_by_casefold, n=1, cutoff=0.6)
@@ -106,13 +109,13 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A remedy that names the nearest known name, empty where none is close."""
+    """Return a remedy that names the nearest known name, empty where none is close."""
     name = nearest(word, known)
     return f"did you mean `{name}`?" if name else ""
 
 
 def paths_inside(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
-    """The dotted paths that the records have below the first name of `path`.
+    """Return the dotted paths that the records have below the first name of `path`.
 
     >>> paths_inside([{"meta": {"lang": "en", "by": {"id": 1}}, "n": 1}], "meta.lnag")
     ['meta.lang', 'meta.by', 'meta.by.id']
@@ -133,7 +136,7 @@ def paths_inside(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
 
 
 def steps_through_lists(records: Iterable[Mapping[str, Any]], path: str) -> list[str]:
-    """A dotted path cut behind each list that it leads through in some record; the whole of it where it leads through none.
+    """Split a dotted path behind each list that it passes in some record; a path without lists stays whole.
 
     >>> steps_through_lists([{"n": 1}, {"meta": {"by": [{"id": {"no": 1}}]}}], "meta.by.id.no")
     ['meta.by', 'id.no']
@@ -152,7 +155,7 @@ def steps_through_lists(records: Iterable[Mapping[str, Any]], path: str) -> list
 
 
 def paths_to(records: Iterable[Mapping[str, Any]], name: str) -> list[str]:
-    """The dotted paths in the records of which `name` is the last step; case does not count.
+    """Return the dotted paths in the records that end with `name`; case does not count.
 
     >>> paths_to([{"ticket": {"status": "open", "by": {"Status": 1}}, "status": 1}], "status")
     ['ticket.status', 'ticket.by.Status']
@@ -169,7 +172,7 @@ def paths_to(records: Iterable[Mapping[str, Any]], name: str) -> list[str]:
 
 
 def suggest_known_names(word: str, known: Iterable[str]) -> str:
-    """A remedy for an unknown name: the nearest known one, else the first few that there are."""
+    """Return a remedy for an unknown name: the nearest known one, else the first few known names."""
     names = list(known)
     few = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
     return did_you_mean(word, names) or (f"known here: {few}" if names else "none is declared")

@@ -1,4 +1,7 @@
-"""Reads policies and collections: how records are indexed and asked, as data. Every problem becomes a finding."""
+"""Reads policies and collections: how records are indexed and queried, as data.
+
+Every problem becomes a finding.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -33,7 +36,7 @@ OVERRIDES: Mapping[str, tuple[str, Rule]] = {
     "chunk_size": ("chunk_size", CHUNK_SIZE),
     "ann": ("vectors.ann", Choice(("auto", "exact", "hnsw"))),
 }
-"""By the key of a policy the setting in whose place its value stands (a place in `Settings`), and what it may be."""
+"""The setting that each key of a policy overrides (a place in `Settings`), and its rule."""
 _GROUPS = ("fusion", "expansion", "embedding")
 POLICY_KEYS = (
     "description", "aliases", "identity", "schema", "fields", *OVERRIDES, "intents", *_GROUPS, "refuse", "params",
@@ -54,7 +57,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
-    """A policy from its mapping; `extra` names keys that only a collection's snapshot has."""
+    """Read a policy from its mapping; `extra` names keys that only a collection's snapshot has."""
     section.refuse_unknown((*POLICY_KEYS, *extra))
     if not is_policy_name(name):
         message = f"{show_value(name)} cannot name a policy: use letters, digits, _ and -, a letter first, at most 64"
@@ -82,7 +85,7 @@ def policy(name: str, section: Section, extra: Sequence[str] = ()) -> Policy:
 
 
 def _read_overrides(section: Section) -> dict[str, Any]:
-    """The settings of the base in whose place the policy sets others, by their place in `Settings`."""
+    """Read the settings that the policy overrides, by their place in `Settings`."""
     values = {place: section.get(key, rule, None) for key, (place, rule) in OVERRIDES.items()}
     for key, standard, rules in (("fusion", Fusion(), FUSION), ("expansion", Expansion(), EXPANSION)):
         if key in section:
@@ -96,7 +99,7 @@ def _read_overrides(section: Section) -> dict[str, Any]:
 
 
 def _read_model(section: Section) -> dict[str, Any]:
-    """The model of a policy; an address or a key variable needs the name of a model that is asked there."""
+    """Read the model of a policy; an address or a key variable needs the name of a model that is asked there."""
     model_settings = section.read(EMBEDDING)
     if model_settings["model"] in (None, DEFAULT_MODEL, NO_MODEL):
         for name in ("base_url", "api_key_env"):
@@ -118,7 +121,7 @@ def _read_intents(section: Section) -> tuple[tuple[Mode, ...] | None, Mode | Non
 
 
 def _read_identity(section: Section) -> tuple[tuple[str, ...], Generated | None]:
-    """`identity` is a field, a list of them, or `{fields, generate}`."""
+    """Read `identity`: a field, a list of fields, or `{fields, generate}`."""
     value = section.value.get("identity")
     if not isinstance(value, dict):
         return (tuple(name for name, _ in section.names("identity")) if "identity" in section else ()), None
@@ -158,7 +161,7 @@ def _read_fields(section: Section) -> Fields:
 
 
 def _read_lane(section: Section, key: str) -> tuple[SearchField, ...]:
-    """`none`, `auto` (every text), `all` (every value), or a list of fields."""
+    """Read the fields of a lane: `none`, `auto` (every text), `all` (every value), or a list of fields."""
     value = section.value.get(key, "none")
     if isinstance(value, str):
         if value in _REACHES:
@@ -196,7 +199,7 @@ def _read_field(entry: Section, more: Mapping[str, Rule]) -> SearchField | None:
 
 
 def _refuse(section: Section, allowed_intents: tuple[Mode, ...] | None) -> dict[Mode, str]:
-    """What to do instead, by intent that is not allowed."""
+    """Read what to do instead, by intent that is not allowed."""
     section.refuse_unknown(MODES)
     remedies: dict[Mode, str] = {}
     for mode in MODES:
@@ -210,7 +213,7 @@ def _refuse(section: Section, allowed_intents: tuple[Mode, ...] | None) -> dict[
 
 
 def _read_params(section: Section) -> dict[str, str]:
-    """Where a named parameter goes: a JSON pointer into the policy."""
+    """Read the place of each named parameter: a JSON pointer into the policy."""
     pointers: dict[str, str] = {}
     for name, at in section.value.items():
         if isinstance(at, str) and _POINTER.fullmatch(at) and at.split("/")[1] in POLICY_KEYS:

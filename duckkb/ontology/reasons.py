@@ -1,7 +1,7 @@
-"""Why a record does not fit its schema, in bounded time.
+"""Explains in bounded time why a record does not fit its schema.
 
-Whether it fits is decided elsewhere, quickly. Finding words means looking at every part with every rule, which for a large
-value, or for a schema that refers to itself and branches, could take hours: there the words name the field alone.
+A fast validator decides whether it fits. The explanation checks every part against every rule, which could take
+hours for a large value, or for a schema that refers to itself and branches: then it names the field alone.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,7 @@ from duckkb.ontology.source import pointer
 from duckkb.ontology.words import word_errors
 
 MOST = 100
-"""Problems of one record that are told."""
+"""Problems reported for one record."""
 
 _MOST_VALUES = 500
 _LONGEST_MESSAGE = 200
@@ -24,7 +24,7 @@ _BRANCHES = ("anyOf", "oneOf", "allOf", "not", "if", "dependentSchemas", "patter
 
 
 class Reasons:
-    """The words for one schema, whose problems `check_schema` has found to be none."""
+    """The explanations for one schema that has passed `check_schema`."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -33,7 +33,7 @@ class Reasons:
         )
 
     def of(self, fields: Mapping[str, Any]) -> list[tuple[str, str]]:
-        """`(pointer, message)` of what is wrong with fields that do not fit; at most `MOST`, never none."""
+        """Return `(pointer, message)` pairs for fields that do not fit; at least one, at most `MOST`."""
         if not self._explodes and _count(fields, _MOST_VALUES) <= _MOST_VALUES:
             return _describe_problems(self._schema, dict(fields)) or [_WHOLE]
         return list(islice(self._check_fields(fields), MOST)) or [_WHOLE]
@@ -63,7 +63,7 @@ _WHOLE = ("", "the record as a whole does not satisfy the schema (rule: schema)"
 
 
 def compile_rule(rule: Mapping[str, Any]) -> Any:
-    """The quick validator of a part of a schema."""
+    """Compile the fast validator of a part of a schema."""
     import jsonschema_rs
 
     return jsonschema_rs.Draft202012Validator(
@@ -76,7 +76,7 @@ def compile_rule(rule: Mapping[str, Any]) -> Any:
 
 
 def _describe_problems(schema: Mapping[str, Any], instance: dict[str, Any]) -> list[tuple[str, str]]:
-    """The slow validator's findings in our words; where it cannot serve, the quick one's own."""
+    """Return the slow validator's findings in our words; where it cannot be used, the fast one's own."""
     try:
         problems = (
             word_errors(_build_slow_validator(schema).iter_errors(instance), MOST) if _can_describe(schema) else []
@@ -88,7 +88,10 @@ def _describe_problems(schema: Mapping[str, Any], instance: dict[str, Any]) -> l
 
 
 def _can_describe(schema: Mapping[str, Any]) -> bool:
-    """`patternProperties` only the quick one reads by the rules of JSON Schema's expressions, and in bounded time."""
+    """Return whether the slow validator can be used: not for `patternProperties`.
+
+    Only the fast one reads those by the rules of JSON Schema's expressions, and in bounded time.
+    """
     return not any("patternProperties" in part for _, part in subschemas(schema))
 
 
@@ -113,7 +116,7 @@ def _check_pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> 
 
 
 def _check_properties(validator: Any, properties: Mapping[str, Any], instance: Any, schema: Any) -> Iterator[Any]:
-    """As the library's own, which does not say where a value stands that the schema `false` keeps out."""
+    """Check properties as the library does, but report the place of a value that the schema `false` refuses."""
     from jsonschema import ValidationError
 
     for name, rule in properties.items() if isinstance(instance, dict) else ():
@@ -124,7 +127,7 @@ def _check_properties(validator: Any, properties: Mapping[str, Any], instance: A
 
 
 def _has_cycle(schema: Mapping[str, Any]) -> bool:
-    """Whether a definition can be reached from itself."""
+    """Return whether a definition can be reached from itself."""
     definitions = schema.get("$defs", {})
     targets_by_name = {
         name: {id(target(schema, ref)) for ref in _collect_references(part)} for name, part in definitions.items()
@@ -150,7 +153,7 @@ def _collect_references(part: Any) -> set[str]:
 
 
 def _count(value: Any, enough: int) -> int:
-    """How many values there are in a value, counted no further than just over `enough`."""
+    """Count the values inside a value, no further than just over `enough`."""
     pending, count = [value], 0
     while pending and count <= enough:
         inside = pending.pop()

@@ -1,4 +1,4 @@
-"""What a single value of the configuration may be. A rule words its own refusal and its own description."""
+"""Rules for single values of the configuration. A rule words its own refusal and its own description."""
 
 import json
 import math
@@ -26,21 +26,21 @@ _SECRET = re.compile(
     r"|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}|\bxox[abposr]-[\w-]{10,}|\bBearer\s+\S{12,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
-# A web token's first part as one whole run: a search from every `eyJ` of a long run would hardly end.
+# A web token's first part is matched as one run: a search from every `eyJ` of a long run would be quadratic.
 _WEB_TOKEN = re.compile(r"(?<![\w-])([\w-]{11,}+)\.(?=eyJ[\w-]{8})")
 _HEADER = re.compile(r"\beyJ[\w-]{8}")
 _LONGEST_SHOWN = 60
 
 
 def looks_secret(text: str) -> bool:
-    """Whether a text has the form of a key or token that somebody gave out."""
+    """Return whether a text has the form of a key or token that a provider issues."""
     if _SECRET.search(text):
         return True
     return ".eyJ" in text and any(_HEADER.search(match[1]) for match in _WEB_TOKEN.finditer(text))
 
 
 def show_value(value: Any) -> str:
-    """A value as messages show it: short, on one line, and never one that looks like a secret."""
+    """Return a value as messages show it: short, on one line, and masked where it looks like a secret."""
     match value:
         case None:
             return "nothing"
@@ -70,10 +70,10 @@ def _cut(text: str) -> str:
 
 
 class Rule(Protocol):
-    """What one value may be. Its text describes the range, as in `100 to 50000`."""
+    """A rule for one value. Its text describes the range, as in `100 to 50000`."""
 
     def problem(self, value: Any) -> str | None:
-        """What is wrong with a value, None where it is fine."""
+        """Return what is wrong with a value, None where it is valid."""
         ...
 
 
@@ -108,7 +108,7 @@ class Number(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """One of some words."""
+    """One of several words."""
 
     options: tuple[str, ...]
 
@@ -170,7 +170,7 @@ class Url(Struct, frozen=True):
 
 
 class VariableName(Struct, frozen=True):
-    """The name of an environment variable. A value that is none is never shown: it may be the key itself."""
+    """The name of an environment variable. An invalid value is never shown: it may be the key itself."""
 
     def __str__(self) -> str:
         return "name of an environment variable"
@@ -182,7 +182,7 @@ class VariableName(Struct, frozen=True):
 
 
 class Names(Struct, frozen=True):
-    """A mapping of names to whatever stands below them."""
+    """A mapping of names to any values."""
 
     def __str__(self) -> str:
         return "mapping"

@@ -1,7 +1,8 @@
 """Checks a type's JSON Schema (Draft 2020-12) before anything is validated with it.
 
-Stricter than the standard where the standard is silent: a keyword that nobody knows is refused unless it starts with
-`x-`, references stay inside the schema (`#/$defs/NAME`) and cannot run in circles, so that validating always ends.
+It is stricter than the standard where the standard is silent: an unknown keyword is refused unless it starts
+with `x-`. References stay inside the schema (`#/$defs/NAME`) and cannot form a cycle, so that validation always
+ends.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +24,9 @@ MERGE_RULES = {
     "set": ("array",), "text": ("string",), "max": ("integer", "number", "string"), "min": ("integer", "number", "string"),
     "latest": (), "ours": (),
 }  # fmt: skip
-"""What `x-merge` may say, and the types of fields that it is for (none: of all)."""
+"""The values of `x-merge`, with the types of fields that each is for (none: all)."""
 MERGE_BY_SIDE = ("max", "min", "latest", "ours")
-"""Those that take one of the two values."""
+"""The rules that choose one of the two values."""
 
 _ONE = (
     "items", "contains", "additionalProperties", "propertyNames", "unevaluatedItems", "unevaluatedProperties",
@@ -75,7 +76,7 @@ def check_schema(section: Section) -> None:
 
 
 def subschemas(schema: Any, place: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every schema inside a schema, itself first, with its pointer. What is no schema is passed over."""
+    """Yield every schema inside a schema, itself first, with its pointer. Other values are skipped."""
     if not isinstance(schema, dict):
         return
     yield place, schema
@@ -182,7 +183,7 @@ def _check_merge_rules(section: Section) -> None:
 
 
 def _check_meta_schema(section: Section) -> None:
-    """The standard's own rules. The quick check says whether, the slow one says what."""
+    """Check the standard's own rules. The fast validator decides, the slow one words the problems."""
     import jsonschema_rs
 
     if jsonschema_rs.meta.is_valid(dict(section.value) | {"$schema": DIALECT}):
@@ -201,11 +202,11 @@ def _check_meta_schema(section: Section) -> None:
 
 
 class _Endless(Exception):
-    """References run in a circle, or through more steps than anyone would write."""
+    """References that form a cycle, or that pass through more steps than anyone would write."""
 
 
 def _check_expansion(section: Section) -> None:
-    """Refuses references that run in circles at one place, or that unfold to more parts than anyone would write."""
+    """Refuse references that form a cycle at one place, or that unfold to more parts than anyone would write."""
     costs: dict[int, int] = {}
     for place, part in subschemas(section.value):
         at = section.at + place
@@ -220,7 +221,7 @@ def _check_expansion(section: Section) -> None:
 
 
 def _count_parts(root: Mapping[str, Any], schema: Any, costs: dict[int, int], path: tuple[int, ...]) -> int:
-    """How many schemas look at one value: this one, those it combines, and those they refer to."""
+    """Count the schemas that check one value: this one, those it combines, and those they refer to."""
     if not isinstance(schema, dict):
         return 1
     key = id(schema)
@@ -250,13 +251,15 @@ def _check_compiles(section: Section) -> None:
 
 
 def pattern_options() -> Any:
-    """The engine for patterns: one whose time grows with the text and not with its square or worse, so that no pattern
-    of a clone can hold up a write. It has no lookaround and no back-references."""
+    """Return the options of the engine for patterns, whose time is linear in the text.
+
+    So no pattern of a clone can block a write. The engine has no lookaround and no back-references.
+    """
     import jsonschema_rs
 
     return jsonschema_rs.RegexOptions(size_limit=_LARGEST_PATTERN)
 
 
 def refuse_remote(uri: str) -> Any:
-    """A retriever that fetches nothing: a schema never reaches a host or a file."""
+    """Refuse to retrieve `uri`: a schema never reaches a host or a file."""
     raise ValueError(f"{uri} is outside the schema")

@@ -1,7 +1,7 @@
-"""Schemas that were found sound before, by a hash of everything that the finding depends on. The checks need a library
-that takes 20 ms to load; a schema that passed them once passes them again.
+"""Hashes of schemas that passed their checks, each over everything that the result depends on.
 
-`config` keeps the hashes in the user's state folder: from a clone they could wave a schema through that nobody checked.
+The checks need a library that takes 20 ms to load; a schema that passed them once passes them again. `config`
+stores the hashes in the user's state folder: in a clone they could pass a schema that nobody checked.
 """
 
 import json
@@ -18,12 +18,12 @@ _fresh: set[str] = set()
 
 
 def recall(names: Iterable[str]) -> None:
-    """Take in what an earlier process found sound."""
+    """Add the hashes of schemas that an earlier process has checked."""
     _known.update(names)
 
 
 def fresh() -> set[str]:
-    """What this process found sound beyond that, since it was last asked."""
+    """Return the hashes that this process has added since the last call."""
     names = set(_fresh)
     _fresh.clear()
     return names
@@ -48,7 +48,7 @@ def _name(schema: Mapping[str, Any]) -> str:
 
 @cache
 def _hash_rules() -> str:
-    """Names the checks: our own, as they are written down, and the library's."""
+    """Return a hash that names the checks: our own by their source, and the library's."""
     here = Path(__file__).parent
     source_code = b"".join((here / name).read_bytes() for name in ("schema.py", "kinds.py", "names.py", "rules.py"))
     return f"{blake2b(source_code, digest_size=16).hexdigest()} {version_of('jsonschema-rs', 'jsonschema_rs')}"

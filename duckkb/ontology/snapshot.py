@@ -1,4 +1,4 @@
-"""A collection's definition: the policy that was chosen, resolved with its parameters, as a file of its own."""
+"""A collection's definition: the chosen policy, resolved with its parameters, as a file of its own."""
 
 import copy
 import uuid
@@ -21,13 +21,15 @@ _OWN_TO_PRESETS = ("params", "aliases")
 
 
 def path_of(name: str) -> str:
-    """The file that defines a collection, relative to the base."""
+    """Return the file that defines a collection, relative to the base."""
     return f"{FOLDER}/{name}.yaml"
 
 
 def define(name: str, chosen: Policy, params: Mapping[str, Any], source: Mapping[str, Any] | None = None) -> bytes:
-    """The definition of a new collection: YAML; of documents with the `source` of its files. Raises `errors.UsageError`
-    (E_PARAMS) with everything that is wrong with the name or the parameters."""
+    """Return the definition of a new collection as YAML; for documents with the `source` of its files.
+
+    Raises `errors.UsageError` (E_PARAMS) with everything that is wrong with the name or the parameters.
+    """
     definition = {"name": chosen.name, **copy.deepcopy(dict(chosen.source))}
     problems = [problem for key, value in params.items() if (problem := _set(definition, chosen, key, value))]
     open_ones = [key for key, at in chosen.params.items() if _is_open(definition, at.split("/")[1:])]
@@ -49,13 +51,13 @@ def define(name: str, chosen: Policy, params: Mapping[str, Any], source: Mapping
 
 
 def rename_definition(data: bytes, name: str) -> bytes:
-    """A definition under another name, with the table that this name has. Its records keep their identities."""
+    """Return a definition under another name, with the table of that name. Its records keep their identities."""
     ((_, values),) = dict(read_yaml(data, "definition").value)["collections"].items()
     return _dump(name, {**values, "table": collection_table(name)})
 
 
 def with_source(data: bytes, name: str, source: Mapping[str, Any]) -> bytes:
-    """A definition of documents with another `source`; settings that are as where nothing is said are left out."""
+    """Return a definition of documents with another `source`; settings equal to their defaults are left out."""
     values = dict(read_yaml(data, _place(source)).value)["collections"][name]
     return _dump(
         name, {**values, "source": {key: value for key, value in source.items() if value not in (None, "", [], {})}}
@@ -63,12 +65,12 @@ def with_source(data: bytes, name: str, source: Mapping[str, Any]) -> bytes:
 
 
 def values_of(data: bytes, name: str) -> dict[str, Any]:
-    """A definition as plain values."""
+    """Return a definition as plain values."""
     return dict(dict(read_yaml(data, THIS_MACHINE).value)["collections"][name])
 
 
 def dump_definition(name: str, values: Mapping[str, Any]) -> bytes:
-    """Plain values as a definition."""
+    """Return plain values as a definition."""
     return _dump(name, values)
 
 
@@ -77,7 +79,7 @@ def _place(source: Mapping[str, Any] | None) -> str:
 
 
 def collection_of(data: bytes, path: str) -> tuple[NodeType | None, list[Finding]]:
-    """The one collection that a definition declares and nothing else, and what is wrong with it."""
+    """Return the one collection that a definition must declare alone, and the findings."""
     collections, findings = _read(data, path)
     if not findings and (len(collections) != 1 or read_yaml(data, path).value.keys() != {"collections"}):
         findings = [Finding("E_ONTOLOGY", "does not declare exactly one collection, and nothing else", path)]
@@ -97,7 +99,7 @@ def _dump(name: str, values: Mapping[str, Any]) -> bytes:
 
 
 def _fix_namespace(definition: dict[str, Any], name: str) -> None:
-    """Keys that follow from a text stay the same when the collection is renamed or copied."""
+    """Fix the namespace of generated identities, so that they survive renaming and copying the collection."""
     identity = definition.get("identity")
     if isinstance(identity, dict) and isinstance(identity.get("generate"), dict):
         namespace = str(uuid.uuid5(uuid.NAMESPACE_URL, f"duckkb:collection:{name}"))
@@ -105,7 +107,7 @@ def _fix_namespace(definition: dict[str, Any], name: str) -> None:
 
 
 def _set(definition: dict[str, Any], policy: Policy, key: str, value: Any) -> str:
-    """Set one parameter; what is wrong with it, empty where nothing is."""
+    """Set one parameter; return what is wrong with it, empty where nothing is."""
     known_keys = [
         *policy.params,
         *(policy_key for policy_key in POLICY_KEYS if policy_key not in (*_OWN_TO_PRESETS, "description")),
@@ -135,7 +137,7 @@ def _set_at(definition: dict[str, Any], steps: list[str], value: Any, name: str)
 
 
 def _is_open(place: Any, steps: list[str]) -> bool:
-    """Whether null stands where a parameter goes: it has to be given."""
+    """Return whether null stands at the place of a parameter, so that it has to be given."""
     for step in steps:
         if not isinstance(place, dict) or step not in place:
             return False

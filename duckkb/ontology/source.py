@@ -1,7 +1,9 @@
-"""YAML as bytes -> plain values with the line of each. Everything that readers of YAML disagree about is refused.
+"""YAML as bytes -> plain values with the line of each.
 
-YAML 1.1 and 1.2 read `no`, `010`, `12:30:45` or `1e3` differently, aliases let a small file become a huge value, and
-tags make objects. So: one document of mappings, lists and scalars whose reading is beyond doubt, or a finding.
+Everything that YAML readers disagree about is refused.
+YAML 1.1 and 1.2 read `no`, `010`, `12:30:45` or `1e3` differently, aliases let a small file become a huge
+value, and tags make objects. A document therefore has unambiguous mappings, lists and scalars; anything else is
+a finding.
 """
 
 import re
@@ -22,7 +24,7 @@ MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
 MAX_FINDINGS = 200
 THIS_MACHINE = "collections of this machine"
-"""The path of the document with what this machine alone knows: collections of folders outside of the base."""
+"""The path of the document that only this machine has: collections of folders outside of the base."""
 _REMOVED_KEYS = dict.fromkeys(("vector_storage", "vector_copy"), "vectors are float32, and searched exactly")
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -43,15 +45,15 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def pointer(*keys: str | int) -> str:
-    """A JSON pointer (RFC 6901) from keys and indices."""
+    """Return a JSON pointer (RFC 6901) from keys and indices."""
     return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 class Document(Struct, frozen=True):
-    """One YAML file: its value, and the line of each key and list item by JSON pointer.
+    """A YAML file: its value, and the line of each key and list item by JSON pointer.
 
-    `findings` are what is wrong with it as YAML; a value that is refused is the text that stands there. `broken` says that it could not be read to its end; `value` is then
-    empty, so that nothing is concluded from a part.
+    `findings` are its faults as YAML; a refused value is replaced by its text. `broken` says that the file
+    could not be read to its end; `value` is then empty, so that nothing is concluded from a part.
     """
 
     path: str
@@ -61,26 +63,28 @@ class Document(Struct, frozen=True):
     broken: bool = False
 
     def line(self, place: str) -> int:
-        """The line of a pointer, or of the nearest enclosing one that stands in the file; 1 for the root."""
+        """Return the line of a pointer, or of the nearest enclosing pointer in the file; 1 for the root."""
         while place and place not in self.lines:
             place = place.rpartition("/")[0]
         return self.lines.get(place, 1)
 
     def place(self, place: str) -> str:
-        """`path:line` of a pointer."""
+        """Return `path:line` of a pointer."""
         return f"{self.path}:{self.line(place)}"
 
     def finding(self, code: str, place: str, message: str, remedy: str = "") -> Finding:
         return Finding(code, message, self.path, self.line(place), place, remedy)
 
     def only(self, keys: Collection[str]) -> "Document":
-        """The same document with these top-level keys alone; lines and findings stay."""
+        """Return the document with these top-level keys alone; lines and findings stay."""
         return replace(self, value={key: value for key, value in self.value.items() if key in keys})
 
 
 def read_yaml(data: bytes, path: str, *, with_dates: bool = False) -> Document:
-    """Read one YAML document; never raises for its content. `path` is how findings name the file. `with_dates`: a date
-    without quotes is a text like any other, and no finding."""
+    """Read one YAML document; never raises for its content. `path` names the file in findings.
+
+    With `with_dates`, a date without quotes is a text like any other, and no finding.
+    """
     text, finding = _decode(data, path)
     if finding:
         return Document(path, findings=(finding,), broken=True)
@@ -112,7 +116,7 @@ def _decode(data: bytes, path: str) -> tuple[str, Finding | None]:
 def _convert_syntax_error(error: yaml.MarkedYAMLError, text: str, path: str) -> Finding:
     mark = error.problem_mark or error.context_mark
     lines = text.split("\n")
-    # The end of a text without a last LF is a line further on to libyaml.
+    # libyaml counts one more line at the end of a text without a last LF.
     number = min(mark.line + 1, len(lines)) if mark else 0
     indent = re.match(r"\s*", lines[number - 1] if number else "")
     if indent and "\t" in indent[0]:
@@ -121,11 +125,11 @@ def _convert_syntax_error(error: yaml.MarkedYAMLError, text: str, path: str) -> 
 
 
 class _Stop(Exception):
-    """Reading on would be pointless or unsafe."""
+    """Raised where reading on would be pointless or unsafe."""
 
 
 class _Tree:
-    """Builds plain values from YAML's events and notes lines and findings on the way."""
+    """A builder of plain values from YAML's events; it notes lines and findings on the way."""
 
     def __init__(self, path: str, with_dates: bool) -> None:
         self.path = path
@@ -189,7 +193,7 @@ class _Tree:
         return values
 
     def _build_dict(self, opening: yaml.MappingStartEvent, place: str, depth: int) -> dict[str, Any] | str:
-        """The values by key; the text itself where a key is a mapping or list, as in `{{ template }}`."""
+        """Return the values by key; the source text where a key is a mapping or list, as in `{{ template }}`."""
         values: dict[str, Any] = {}
         has_names = True
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
@@ -253,7 +257,7 @@ class _Tree:
 
 
 class Section(Struct, frozen=True):
-    """One mapping at a JSON pointer. Problems go to `found`, which all sections of one reading share."""
+    """A mapping at a JSON pointer. Problems go to `found`, which all sections of one reading share."""
 
     document: Document
     at: str
@@ -271,16 +275,16 @@ class Section(Struct, frozen=True):
         return self.document.place(self.inside(*keys))
 
     def problem(self, message: str, *keys: str | int, remedy: str = "") -> None:
-        """Note what is wrong with the value at `keys`, or with the section itself."""
+        """Note a problem of the value at `keys`, or of the section itself."""
         self.found.append(self.document.finding(self.code, self.inside(*keys), message, remedy))
 
     def refuse_unknown(self, known: Collection[str], elsewhere: Mapping[str, str] | None = None) -> None:
-        """Note every key that is not known, with the nearest one that is; `elsewhere` maps a key to where it belongs."""
+        """Note every unknown key, with the nearest known one; `elsewhere` maps a key to where it belongs."""
         for key in self.value:
             if key in known:
                 continue
             if len(self.found) >= MAX_FINDINGS:
-                return  # nobody mends more at once, and looking for the nearest key takes its time
+                return  # enough problems for one reading; searching the nearest key is slow
             if key in _REMOVED_KEYS:
                 remedy = f"remove it: {_REMOVED_KEYS[key]}"
             elif nearest(key, known) is None and elsewhere and key in elsewhere:
@@ -290,20 +294,22 @@ class Section(Struct, frozen=True):
             self.problem(f"unknown key {show_value(key)}", key, remedy=remedy)
 
     def sub(self, key: str) -> "Section":
-        """The mapping under a key; an empty one where it is absent, null or, with a finding, no mapping."""
+        """Return the mapping under a key; an empty one where it is absent, null or (with a finding) no mapping."""
         value = self.value.get(key)
         if value is not None and not isinstance(value, dict):
             self.problem(f"must be a mapping, is {show_value(value)}", key)
         return self._make_section(self.inside(key), value if isinstance(value, dict) else {})
 
     def each(self, key: str) -> Iterator[tuple[str, "Section"]]:
-        """The mappings under a key by name, where each value must be a mapping."""
+        """Yield the mappings under a key by name, where each value must be a mapping."""
         group = self.sub(key)
         for name in group.value:
             yield name, group.sub(name)
 
     def get(self, key: str, rule: Rule, default: Any) -> Any:
-        """The value under a key where it is given and right, else the default (with a finding if it is wrong)."""
+        """Return the value under a key where it is given and valid, else the default (with a finding if it is
+        invalid).
+        """
         if key not in self.value:
             return default
         problem = rule.problem(self.value[key])
@@ -313,13 +319,15 @@ class Section(Struct, frozen=True):
         return self.value[key]
 
     def read(self, rules: Mapping[str, Rule | None], more: Collection[str] = ()) -> dict[str, Any]:
-        """The value under each key that has a rule where it is given and right, else None; every key is noted that is
-        neither among them nor among `more`."""
+        """Return the value under each key that has a rule, None where it is absent or invalid.
+
+        Every key that is neither among the rules nor among `more` is noted.
+        """
         self.refuse_unknown((*more, *rules))
         return {key: self.get(key, rule, None) for key, rule in rules.items() if rule is not None}
 
     def names(self, key: str) -> list[tuple[str, str]]:
-        """Names under a key, which holds one text or a list of them, each with its pointer; no name twice."""
+        """Return the names under a key, which holds one text or a list, each with its pointer; no name twice."""
         value = self.value.get(key)
         many = value if isinstance(value, list) else [value]
         places: dict[str, str] = {}
@@ -336,14 +344,14 @@ class Section(Struct, frozen=True):
         return list(places.items())
 
     def items(self, key: str) -> list[tuple[int, Any]]:
-        """The items of a list under a key, numbered; none where it is absent or, with a finding, no list."""
+        """Return the numbered items of a list under a key; empty where it is absent or (with a finding) no list."""
         value = self.value.get(key)
         if value is not None and not isinstance(value, list):
             self.problem(f"must be a list, is {show_value(value)}", key)
         return list(enumerate(value)) if isinstance(value, list) else []
 
     def entry(self, key: str, index: int, value: Mapping[str, Any]) -> "Section":
-        """The mapping that is one item of the list under a key."""
+        """Return the mapping that is one item of the list under a key."""
         return self._make_section(self.inside(key, index), value)
 
     def _make_section(self, at: str, value: Mapping[str, Any]) -> "Section":
@@ -351,17 +359,19 @@ class Section(Struct, frozen=True):
 
 
 def root_section(document: Document, code: str, found: list[Finding]) -> Section:
-    """The whole document as a section."""
+    """Return the whole document as a section."""
     return Section(document, "", document.value, code, found)
 
 
 def write_yaml(value: Mapping[str, Any]) -> bytes:
-    """YAML that `read_yaml` reads as this value: texts are quoted, floats have their dot, what cannot be seen is escaped."""
+    """Return YAML that `read_yaml` reads as this value: texts quoted, floats with their dot, invisible characters
+    escaped.
+    """
     return yaml.dump(value, Dumper=_Quoting, allow_unicode=True, sort_keys=False, width=_ONE_LINE).encode()
 
 
 class _Quoting(yaml.SafeDumper):
-    """Quotes each text, so that none is taken for anything else, and names no value for another place."""
+    """A YAML dumper that quotes each text, so that it is read as a text, and writes no aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""Reads one declaration of a node type, an edge type or a policy; every problem becomes a finding."""
+"""Reads one declaration of a node type, an edge type or a collection; every problem becomes a finding."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -57,7 +57,7 @@ _END_COLUMNS = (*_ENDS, "from_id", "to_id")
 
 
 def node_type(name: str, section: Section, policies: Mapping[str, Policy]) -> NodeType:
-    """A node type from its mapping. Where the section has findings, the type is for further checks only."""
+    """Read a node type from its mapping. Where the section has findings, the type is for further checks only."""
     section.refuse_unknown(NODE_KEYS)
     _check_name(name, section)
     table = _read_table(name.lower(), "table", section)
@@ -71,7 +71,7 @@ def node_type(name: str, section: Section, policies: Mapping[str, Policy]) -> No
 
 
 def edge_type(name: str, section: Section, policies: Mapping[str, Policy]) -> EdgeType:
-    """An edge type from its mapping. Its ends are checked by `check`, once all node types are known."""
+    """Read an edge type from its mapping. Its ends are checked by `check`, once all node types are known."""
     section.refuse_unknown(EDGE_KEYS)
     _check_name(name, section)
     label = _read_table(name.lower(), "label", section)
@@ -94,7 +94,7 @@ def edge_type(name: str, section: Section, policies: Mapping[str, Policy]) -> Ed
 
 
 def collection(name: str, section: Section) -> NodeType:
-    """A collection: a node type that carries its own policy, which alone says what its records look like."""
+    """Read a collection: a node type that carries its own policy, which alone shapes its records."""
     section.refuse_unknown(COLLECTION_KEYS)
     if not is_policy_name(name):
         message = (
@@ -132,7 +132,7 @@ def collection(name: str, section: Section) -> NodeType:
 
 
 def links_of(kind: NodeType) -> EdgeType:
-    """The edge type of the links between the documents of a collection, which follows from it."""
+    """Return the edge type of the links between the documents of a collection."""
     name = f"{kind.name.replace('-', '_')}_links"
     return EdgeType(
         name,
@@ -147,7 +147,7 @@ def links_of(kind: NodeType) -> EdgeType:
 
 
 def _read_source(section: Section) -> DocumentSource:
-    """Where the files of a document collection lie."""
+    """Read the place of the files of a document collection."""
     section.refuse_unknown(SOURCE_KEYS)
     if "path" not in section:
         section.problem("needs `path`, the folder of the files")
@@ -178,7 +178,7 @@ def _read_source(section: Section) -> DocumentSource:
 
 
 def _read_extraction(section: Section) -> Extraction:
-    """How the files of a collection are read."""
+    """Read the options for reading the files of a collection."""
     section.refuse_unknown(EXTRACTION_KEYS)
     usual, gib = Extraction(), 1024**3
     off = dict(section.names("disabled")) if "disabled" in section else {}
@@ -194,7 +194,7 @@ def _read_extraction(section: Section) -> Extraction:
 
 
 def _open_schema(collection_policy: Policy, identity: tuple[str, ...], section: Section) -> dict[str, Any]:
-    """The policy's schema, which may be empty, with the identity declared: a text where nothing else is said."""
+    """Return the policy's schema, which may be empty, with the identity declared: a text by default."""
     schema = {"type": "object"} | dict(collection_policy.schema)
     properties = schema.get("properties")
     property_rules = dict(properties) if isinstance(properties, dict) else {}
@@ -214,7 +214,7 @@ def _check_name(name: str, section: Section) -> None:
 
 
 def _read_table(default: str, key: str, section: Section) -> str:
-    """The table or label; empty where it is unsafe, so that no further check speaks of it."""
+    """Read the table or label; empty where it is unsafe, so that no further check reports it."""
     table = section.get(key, Text(), default)
     if is_table_name(table):
         return str(table)
@@ -259,7 +259,7 @@ def _identity(section: Section, schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _unfit(schema: Mapping[str, Any], name: str) -> tuple[str, str] | None:
-    """Why a field cannot be an identity, and what mends it."""
+    """Return why a field cannot be an identity, and what repairs it; None where it can."""
     rule = schema["properties"][name]
     if identity_kind(schema, rule) is None:
         message = f"the identity field {show_value(name)} must be a string or an integer, and nothing else"
@@ -273,7 +273,7 @@ def _unfit(schema: Mapping[str, Any], name: str) -> tuple[str, str] | None:
 
 
 def _is_field(section: Section, name: str, at: str, schema: Mapping[str, Any]) -> bool:
-    """Whether the schema declares a field; a finding where it does not."""
+    """Return whether the schema declares a field; note a finding where it does not."""
     if name in schema["properties"]:
         return True
     message, remedy = f"{show_value(name)} is not in the schema", suggest_known_names(name, schema["properties"])
@@ -284,7 +284,7 @@ def _is_field(section: Section, name: str, at: str, schema: Mapping[str, Any]) -
 
 
 def _with_identity(schema: dict[str, Any], identity: tuple[str, ...]) -> dict[str, Any]:
-    """The schema with the identity fields required, which they are whether it says so or not."""
+    """Return the schema with the identity fields required, which they are even where it does not say so."""
     required_names = schema.get("required")
     stated_names = list(required_names) if isinstance(required_names, list) else []
     missing = [name for name in identity if name not in stated_names]
@@ -292,7 +292,7 @@ def _with_identity(schema: dict[str, Any], identity: tuple[str, ...]) -> dict[st
 
 
 def _read_shared_keys(section: Section, schema: Mapping[str, Any], policies: Mapping[str, Policy]) -> dict[str, Any]:
-    """What a type says of its search, or, where it says nothing, what its policy does."""
+    """Read the keys that node and edge types share; search settings come from the policy where the type has none."""
     search = section.sub("search")
     search.refuse_unknown(SEARCH_KEYS)
     full_text, vectors = (tuple(_search_fields(search, key, schema)) for key in SEARCH_KEYS)
@@ -316,12 +316,14 @@ def _read_granularity(section: Section) -> Any:
 
 
 def _review(section: Section) -> bool:
-    """`review: required`: what agents write of the type has to be proposed."""
+    """Read `review: required`: what agents write of the type has to be proposed."""
     return section.get("review", Choice(REVIEWS), None) is not None
 
 
 def _display(section: Section, schema: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """`display`: the fields by which people know a record, its title first; with a `schema` those alone that it declares."""
+    """Read `display`: the fields that represent a record, its title first; with a `schema` only fields that it
+    declares.
+    """
     names = section.names("display") if "display" in section else []
     return tuple(name for name, at in names if schema is None or _is_field(section, name, at, schema))
 
@@ -346,7 +348,7 @@ def _search_fields(search: Section, key: str, schema: Mapping[str, Any]) -> Iter
 
 
 def _check_chunk_sizes(search: Section, full_text: tuple[SearchField, ...], vectors: tuple[SearchField, ...]) -> None:
-    """One field has one set of chunks, which both lanes share."""
+    """Check that both lanes chunk a field alike, since they share its chunks."""
     sizes = {item.name: item.chunk_size for item in full_text if item.chunk_size}
     for index, item in enumerate(vectors):
         if item.chunk_size and sizes.get(item.name, item.chunk_size) != item.chunk_size:

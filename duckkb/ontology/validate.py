@@ -1,8 +1,8 @@
-"""Says whether a record's fields fit its type, and in words why not.
+"""Checks whether a record's fields fit its type, and explains why not.
 
-Two validators share the work: a fast one gives the verdict, a slow one the words (`reasons`). Patterns and formats of the
-slow one are asked of the fast one, so the two cannot differ there; where they differ all the same, the verdict stands and
-the fast one's own words are used.
+Two validators share the work: a fast one decides, a slow one explains (`reasons`). The slow one uses the fast
+one's patterns and formats, so the two agree there. Where they still differ, the decision stands and the fast
+one's own words are used.
 """
 
 import math
@@ -25,14 +25,14 @@ from duckkb.records import FROM, TO, Identity, TypedEnd, component_of
 
 
 class Validator:
-    """Checks records of one type against its schema; compiled at the first use, then kept."""
+    """A check of records of one type against its schema; compiled at the first use, then kept."""
 
     def __init__(self, kind: RecordType, ontology: Ontology) -> None:
         self.kind = kind
         self._ontology = ontology
 
     def is_valid(self, fields: Mapping[str, Any]) -> bool:
-        """Whether the fields fit; an edge's `from` and `to` by their own rule, the rest by the schema."""
+        """Return whether the fields fit; an edge's `from` and `to` by their own rule, the rest by the schema."""
         schema_fields = self._select_schema_fields(fields)
         return (
             self._is_schema_valid(schema_fields)
@@ -41,25 +41,25 @@ class Validator:
         )
 
     def findings(self, fields: Mapping[str, Any]) -> list[Finding]:
-        """What does not fit: `E_SCHEMA` with a JSON pointer each; empty exactly where `is_valid` is true."""
+        """Return what does not fit: `E_SCHEMA` with a JSON pointer each; empty exactly where `is_valid` is true."""
         schema_fields = self._select_schema_fields(fields)
         problems = [] if self._is_schema_valid(schema_fields) else self._list_problems(schema_fields)
         if schema_fields is fields and not problems and not self.kind.given_vectors:
-            return []  # a node's, as nearly all are
+            return []  # the fields of a node, the common case
         problems += self._end_problems(fields)
         problems += self._iter_vector_problems(schema_fields)
         return [Finding("E_SCHEMA", message, field=place, type=self.kind.name) for place, message in problems]
 
     def coerce_identity(self, values: Any) -> Identity:
-        """The identity that a caller's value names; raises `errors.UsageError` (`E_INVALID`)."""
+        """Return the identity that a caller's value names; raises `errors.UsageError` (`E_INVALID`)."""
         return coerce(self.kind, self._ontology, values)
 
     def coerce_ends(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields with an edge's ends in the form in which files carry them; a node's fields as they are."""
+        """Return the fields with an edge's ends in the form that files have; a node's fields are unchanged."""
         return coerce_ends(self.kind, self._ontology, fields)
 
     def _select_schema_fields(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that the type's schema is about."""
+        """Return the fields that the type's schema describes."""
         if isinstance(self.kind, EdgeType):
             return {name: value for name, value in fields.items() if name not in (FROM, TO)}
         return fields if isinstance(fields, dict) else dict(fields)
@@ -125,7 +125,7 @@ class Validator:
 
 
 def foreign(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Values that JSON does not have."""
+    """Yield the pointers of values that JSON does not have, with a message each."""
     match value:
         case Mapping():
             for key, item in value.items():
@@ -159,10 +159,11 @@ _HEX = re.compile(r"[0-9a-fA-F]{8}")
 
 
 def vector_problem(value: Any, dimension: int | None) -> str:
-    """Why a value is no vector, as the rest of a sentence; empty where it is one.
+    """Return why a value is no vector, as the rest of a sentence; empty where it is one.
 
-    A vector is an array of 1 to 16,384 finite numbers, or of as many texts of 8 hex digits (float32, big-endian, as
-    `duckkb embed` prints them), of the length `dimension` where that is given, and not all of them are zero.
+    A vector is an array of 1 to 16,384 finite numbers, or of as many texts of 8 hex digits (float32,
+    big-endian, as `duckkb embed` prints them). It has the length `dimension` where that is given, and is not
+    all zero.
     """
     if not isinstance(value, list) or not value:
         return "is not an array of numbers"

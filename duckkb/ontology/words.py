@@ -1,4 +1,4 @@
-"""Says in words what a JSON Schema validator found: where (a JSON pointer), what, and the rule that is broken."""
+"""Explains in words what a JSON Schema validator found: where (a JSON pointer), what, and the broken rule."""
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -16,7 +16,7 @@ _LONGEST_LIST = 12
 
 
 def word_errors(errors: "Iterable[ValidationError]", most: int = 1_000) -> list[tuple[str, str]]:
-    """`(pointer, message)` of the first errors, every pair once, in the order of the pointers."""
+    """Return `(pointer, message)` of the first errors, every pair once, in the order of the pointers."""
     pairs = dict.fromkeys(islice((pair for error in errors for pair in _describe_error(error)), most))
     return sorted(pairs, key=lambda pair: pair[0])
 
@@ -38,7 +38,7 @@ def _describe_error(error: "ValidationError") -> Iterator[tuple[str, str]]:
 
 
 def _find_keyword(error: "ValidationError") -> str:
-    """The keyword that is broken; `false` where the schema is just that, and takes no value."""
+    """Return the broken keyword; `false` where the schema is just that, and takes no value."""
     return str(error.validator or "false")
 
 
@@ -107,6 +107,6 @@ _SENTENCES: dict[str, Callable[[Any, Any], str]] = {
 
 
 def describe_missing_keys(wanted: Any, value: Any) -> str:
-    """The keys that are missing because of others that are present."""
+    """Describe the keys that are missing because of others that are present."""
     missing = {name for key, names in wanted.items() if key in value for name in names if name not in value}
     return _list_values(sorted(missing))

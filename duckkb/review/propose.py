@@ -1,4 +1,4 @@
-"""Where a proposal goes: its branch, and how its pull request is opened."""
+"""The destination of a proposal: its branch, and how its pull request is opened."""
 
 import re
 from pathlib import Path
@@ -20,15 +20,18 @@ class Remote(Struct, frozen=True):
 
 
 class Opening(Struct, frozen=True):
-    """How a pull request is opened: the command that pushes the branch (empty without a remote), and the page that then
-    opens it (empty where the forge is not known)."""
+    """The steps that open a pull request: the command that pushes the branch, and the page that then opens it.
+
+    The command is empty without a remote, the page where the forge is unknown.
+    """
 
     push: str = ""
     url: str = ""
 
 
 def branch_name(verb: str, what: str, unique: str) -> str:
-    """
+    """Return the name of a proposal's branch.
+
     >>> branch_name("put", "Note Book", "1f3a9c")
     'propose/put-note-book-1f3a9c'
     """
@@ -37,7 +40,7 @@ def branch_name(verb: str, what: str, unique: str) -> str:
 
 
 def remote(root: Path) -> Remote | None:
-    """The remote that the branch checked out follows, else `origin`, else the only one."""
+    """Return the remote of the current branch, else `origin`, else the only one."""
     names = (run.text(root, ["remote"]) or "").split("\n")
     upstream = run.text(root, ["config", "--get", f"branch.{repository.branch(root)}.remote"])
     for name in (upstream, "origin", names[0] if len(names) == 1 else None):
@@ -48,7 +51,7 @@ def remote(root: Path) -> Remote | None:
 
 
 def build_opening(where: Remote | None, branch: str, onto: str) -> Opening:
-    """The way from a branch to a pull request onto another."""
+    """Return the steps from a branch to a pull request onto another."""
     if where is None:
         return Opening()
     push = f"git push -u {where.name} {branch}"
@@ -64,7 +67,7 @@ def build_opening(where: Remote | None, branch: str, onto: str) -> Opening:
 
 
 def _parse_address(address: str) -> tuple[str, str]:
-    """Host and path of a repository's address, without the names and passwords that it may hold.
+    """Return host and path of a repository's address, without user names and passwords.
 
     >>> _parse_address("git@github.com:team/kb.git"), _parse_address("/srv/kb.git")
     (('github.com', 'team/kb'), ('', ''))

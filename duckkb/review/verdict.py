@@ -1,5 +1,6 @@
-"""A change as those are told of it who decide on it: under one headline what is wrong with it, what differs, and what that does
-to search. The comment, the page, the log for code scanning and the annotations are made of one such value.
+"""A change as one judgement: its findings, its differences and its effect on search under one headline.
+
+The comment, the page, the log for code scanning and the annotations are made from one such value.
 """
 
 from collections import Counter
@@ -21,13 +22,16 @@ from duckkb.review.reports import sarif
 from duckkb.review.reports.markup import dumps, many
 
 _HEADLINE = 600
-"""The most bytes of a headline and the limits below it."""
+"""Bytes of a headline and the limits below it, at most."""
 _MOST_CODES = 6
 _IMPACT_SHARE = 0.45
 
 
 class Review(Struct, frozen=True, dict=True):
-    """What `diff` and `impact` say of one change, or what kept one of them from saying it. `diff` is judged as a whole."""
+    """The results of `diff` and `impact` for one change, or the errors that prevented them.
+
+    `diff` is judged as a whole.
+    """
 
     diff: Diff | DuckkbError
     impact: ImpactReport | DuckkbError
@@ -35,18 +39,18 @@ class Review(Struct, frozen=True, dict=True):
 
     @property
     def problems(self) -> dict[str, DuckkbError]:
-        """What could not run, by name."""
+        """The errors of what could not run, by name."""
         both = {"diff": self.diff, "impact": self.impact}
         return {name: part for name, part in both.items() if isinstance(part, DuckkbError)}
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings of the change, once: those of the difference, or what kept it from being made."""
+        """All findings of the change, once: those of the difference, or of the error that prevented it."""
         return tuple(self.diff.findings)
 
     @property
     def left_out(self) -> tuple[Finding, ...]:
-        """What the impact had to leave out, which is no finding of the change."""
+        """The findings of what the impact left out, which are no findings of the change."""
         if isinstance(self.impact, DuckkbError):
             return ()
         known_keys = {(finding.code, finding.path, finding.field) for finding in self.findings}
@@ -64,8 +68,11 @@ class Review(Struct, frozen=True, dict=True):
         return "findings" if errors else "limits" if limits else "passed"
 
     def headline(self, not_shown: int = 0) -> str:
-        """The outcome in a line: what could not run, what crossed a limit, errors and warnings with their codes, what was
-        not judged or left out; `not_shown` records have no room. `passed` alone stands there where nothing else is to be said."""
+        """Return the outcome in one line.
+
+        It names what could not run, what crossed a limit, errors and warnings with their codes, and what was
+        not judged or left out; `not_shown` records have no room. It is `passed` where there is nothing else.
+        """
         impact = self.impact if isinstance(self.impact, ImpactReport) else None
         clauses = [f"{name} could not run" for name in self.problems]
         clauses += ["limits crossed"] if impact and impact.crossed else []
@@ -94,7 +101,7 @@ class Review(Struct, frozen=True, dict=True):
 
 
 def iter_comment(review: Review, options: DiffOptions) -> Iterator[str]:
-    """The comment, of at most `options.budget` bytes: the headline, findings and records, then the impact."""
+    """Yield the comment, of at most `options.budget` bytes: the headline, findings and records, then the impact."""
     impact = _render_impact(review, int(options.budget * _IMPACT_SHARE))
     room = options.budget - len(impact.encode()) - _HEADLINE
     if isinstance(review.diff, DuckkbError):
@@ -114,7 +121,10 @@ def _render_impact(review: Review, budget: int) -> str:
 
 
 def iter_review_page(review: Review, options: DiffOptions) -> Iterator[str]:
-    """The page of the difference with the headline and the impact. Raises what kept the difference from being made."""
+    """Yield the page of the difference with the headline and the impact.
+
+    Raises the error that prevented the difference.
+    """
     if isinstance(review.diff, DuckkbError):
         raise review.diff
     if isinstance(review.impact, DuckkbError):
@@ -125,7 +135,7 @@ def iter_review_page(review: Review, options: DiffOptions) -> Iterator[str]:
 
 
 def iter_sarif(review: Review, options: DiffOptions) -> Iterator[str]:
-    """The log for code scanning; of a difference that could not be made it says that."""
+    """Yield the log for code scanning; where the difference failed, it says so."""
     if isinstance(review.diff, DuckkbError):
         yield from sarif.build_stop_log(review.diff, review.prefix)
     else:
@@ -133,14 +143,14 @@ def iter_sarif(review: Review, options: DiffOptions) -> Iterator[str]:
 
 
 def iter_workflow_commands(review: Review, options: DiffOptions) -> Iterator[str]:
-    """The workflow commands of a job's log."""
+    """Yield the workflow commands of a job's log."""
     for problem in review.problems.values():
         yield from reported.iter_stop_commands(problem, review.prefix)
     yield from reported.commands(review.findings, review.prefix)
 
 
 def iter_json(review: Review, options: DiffOptions) -> Iterator[str]:
-    """One object: `diff` and `impact` as these verbs print them, null where one could not run."""
+    """Yield one object: `diff` and `impact` as these verbs print them, null where one could not run."""
     head = {"version": 1, "outcome": review.outcome, "headline": review.headline()}
     problems: dict[str, Any] = {
         name: {"code": problem.code, "message": problem.message, "suggestion": problem.suggestion}

@@ -1,5 +1,7 @@
-"""Which call is next: so many at a time, the tenants in turn, none that is asked for again while it is under way, and an answer in
-time or none. A call that takes long, as it waits for another process or computes, goes on beside the others: nobody else waits for it.
+"""Decides which call is next: a limited number at a time, the tenants in turn, each answered in time or refused.
+
+Equal reads that wait are joined. A call that takes long, as it waits for another process or computes, continues
+beside the others: nobody else waits for it.
 """
 
 import asyncio
@@ -19,9 +21,15 @@ T = TypeVar("T")
 
 
 class CallLimits(Struct, frozen=True):
-    """`slots` calls are under way at once, and beside them `long` ones that have been for `long_after` seconds; `concurrency` calls are one
-    tenant's (0: all slots but one; where half of the long ones are taken, one), and `waiting` calls wait. A tenant makes `rate` calls a second, and as many at once as it makes in one (0: no bound). A call is answered within `timeout` seconds
-    (0: no bound). With `dedupe` equal reads of one caller that wait at the same time are one."""
+    """The limits of calls.
+
+    `slots` calls are under way at once, and beside them `long` calls that have been for `long_after` seconds.
+    At most `waiting` calls wait.
+    One tenant has `concurrency` calls at once (0: all slots but one; where half of the long ones are taken,
+    one). It makes `rate` calls a second, and as many at once as in one second (0: no limit).
+    A call is answered within `timeout` seconds (0: no limit). With `dedupe`, equal reads of one caller that
+    wait at the same time are joined.
+    """
 
     slots: int = 4
     concurrency: int = 0
@@ -34,7 +42,10 @@ class CallLimits(Struct, frozen=True):
 
 
 class _Call:
-    """What was asked for, and how many still wait for it. Once it has `begun` its `deadline` is cancelled where nobody does."""
+    """A call, and the number of callers that still wait for it.
+
+    Once `begun`, its `deadline` is cancelled where none does.
+    """
 
     def __init__(self, tenant: str, work: Callable[[], Any], key: Hashable) -> None:
         self.tenant, self.work, self.key = tenant, work, key
@@ -42,18 +53,18 @@ class _Call:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.answer.add_done_callback(
             lambda future: future.cancelled() or future.exception()
-        )  # nobody may be left to look
+        )  # the future may have no reader left
         self.begun, self.asked_by = False, 0
 
 
 class Admission:
-    """The calls of one server. To be asked in one event loop."""
+    """The admission of one server's calls, for use in one event loop."""
 
     def __init__(self, limits: CallLimits) -> None:
         self.limits = limits
         self._most = limits.concurrency or max(1, limits.slots - 1)
         self._threads = anyio.CapacityLimiter(limits.slots + limits.long)
-        self._lines: dict[str, deque[_Call]] = {}  # who comes next stands first
+        self._lines: dict[str, deque[_Call]] = {}  # the next tenant stands first
         self._active: Counter[str] = Counter()
         self._tasks: set[asyncio.Future[None]] = set()
         self._long = 0
@@ -62,20 +73,24 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """Calls that have not begun."""
+        """The number of calls that have not begun."""
         return sum(map(len, self._lines.values()))
 
     @property
     def active(self) -> int:
-        """Calls that are under way."""
+        """The number of calls that are under way."""
         return len(self._tasks)
 
     async def run(
         self, tenant: str, work: Callable[[], T], timeout: float = 0.0, *, same: Hashable = None, is_write: bool = False
     ) -> T:
-        """What `work` gives, done in a thread when its turn comes. A call that is the `same` as one that waits is answered with that
-        one; not with one that has begun, which may have looked at the files before. Where nobody waits any more, the deadline of what
-        had begun is cancelled; a write is carried through. Raises `errors.Unavailable`: E_BUSY, E_TIMEOUT; and what `work` raises."""
+        """Run `work` in a thread when its turn comes, and return its result.
+
+        A call that is the `same` as a waiting one shares its answer; a call under way is not shared, since it
+        may have read the files before.
+        Where nobody waits any more, the deadline of a call under way is cancelled; a write is completed. Raises
+        `errors.Unavailable` (E_BUSY, E_TIMEOUT), and what `work` raises.
+        """
         self._refuse_hasty(tenant)
         call = self._shared.get(same) if same is not None else None
         if call is None:
@@ -97,7 +112,7 @@ class Admission:
                     call.deadline.cancel()
 
     def _refuse_hasty(self, tenant: str) -> None:
-        """A token bucket a tenant, which holds those of one second."""
+        """Raise where a tenant's token bucket is empty; it holds the calls of one second."""
         rate = self.limits.rate
         if not rate:
             return
@@ -109,14 +124,17 @@ class Admission:
         self._buckets[tenant] = level - 1, now
 
     def _enqueue(self, call: _Call) -> _Call:
-        """At the end of its tenant's line. Where too many wait then, the newest of the longest line has to go."""
+        """Put a call at the end of its tenant's line.
+
+        Where too many wait then, the newest of the longest line is refused.
+        """
         line = self._lines.setdefault(call.tenant, deque())
         line.append(call)
         if call.key is not None:
             self._shared[call.key] = call
         self._begin()
         if self.waiting > self.limits.waiting:
-            last = max(line, *self._lines.values(), key=len).pop()  # of lines as long as its own, its own
+            last = max(line, *self._lines.values(), key=len).pop()  # of equally long lines its own
             self._forget(last)
             last.answer.set_exception(_build_busy_error(f"{self.limits.waiting} calls wait already", 1))
         return call
@@ -147,7 +165,7 @@ class Admission:
             call.answer.set_exception(problem)
         clock.cancel()
         self._long -= call.is_long
-        self._active -= Counter([call.tenant])  # keeps what is above zero alone
+        self._active -= Counter([call.tenant])  # drops counts of zero
         self._tasks.discard(cast("asyncio.Future[None]", asyncio.current_task()))
         self._begin()
 

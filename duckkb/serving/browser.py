@@ -1,4 +1,4 @@
-"""The browser of whoever started the server."""
+"""The browser of the user who started the server."""
 
 import webbrowser
 
@@ -8,7 +8,7 @@ SIGN_IN_ONCE = f"{ROOT}/open?code="
 
 
 def show(address: str) -> None:
-    """Have a browser with windows show a page, if there is one: one of text would take over the terminal."""
+    """Open a page in a graphical browser, if there is one: a text browser would take over the terminal."""
     try:
         browser = webbrowser.get()
     except webbrowser.Error:

@@ -1,5 +1,7 @@
-"""What `duckkb serve` and `duckkb mcp` do. The libraries behind them are imported here alone, when they are needed: they cost more
-than most commands."""
+"""The work of `duckkb serve` and `duckkb mcp`.
+
+Their libraries are imported here alone, on demand: they cost more than most commands.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,16 +27,21 @@ _SLOTS = 4
 LOOPBACK_PROXY = "127.0.0.1,::1"
 
 BasePath = str | Path | None
-"""Where the base lies, as `app.open` takes it."""
+"""The path of the base, as `app.open` takes it."""
 
 
 class Listening(Struct, frozen=True):
-    """Where a server listens (port 0: one that is free), under which `names` of others' it is asked besides this machine's, how many
-    sessions of MCP it keeps for each tenant, and how many seconds one may be idle. `route` is what is told of it; `in_background`: it is the one
-    that `stop` ends; `opens`: a browser of this machine is to show its pages; `edits`: these have forms that propose changes of records.
-    `root_path`: the path below which a proxy has it; `origins`: those of others whose pages may ask. `proxies`: who
-    is believed about where a request came from, addresses and networks with commas between, and, in the `auth_header`, about whose it is.
-    `all_tools`: MCP lists every tool."""
+    """The address of a server, and how it may be reached.
+
+    It has a host and a port (0: a free one), the `names` of other hosts under which it is asked, the limit of
+    MCP sessions for each tenant, and how many seconds a session may be idle.
+    `route` is the route that is printed; `in_background`: the server is the one that `stop` ends; `opens`: a
+    browser of this machine shows its pages; `edits`: these have forms that propose changes of records.
+    `root_path` is the path below which a proxy has it; `origins` are those of other sites whose pages may ask.
+    `proxies` are trusted for the address of a request, and in the `auth_header` for its tenant: addresses and
+    networks with commas between.
+    `all_tools`: MCP lists every tool.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8181
@@ -53,10 +60,15 @@ class Listening(Struct, frozen=True):
 
 
 class Answering(Struct, frozen=True):
-    """How many processes answer (0: the server's own), and the limits of calls: of one tenant how many at once (0: all but one of
-    the slots) and a second (0: no bound), how many wait, within how many seconds (0: no bound), and how many of these what only reads
-    may work (`longest`; None: as the settings of the base say). `dedupe`: equal reads that wait are one. `metrics_open`: /metrics needs no token; `metrics_tenants`: it names tenants. `log`: whether stderr has a line a
-    request, also with the questions."""
+    """The processes that answer, and the limits of calls.
+
+    `workers` is the number of processes (0: the server's own). A tenant has at most `concurrency` calls at once
+    (0: all slots but one) and `rate` calls a second (0: no limit). At most `waiting` calls wait, and each is
+    answered within `timeout` seconds (0: no limit); `longest` limits the seconds of a read (None: the base's
+    settings).
+    `dedupe`: equal reads that wait are joined. `metrics_open`: /metrics needs no token; `metrics_tenants`: it
+    names tenants. `log`: stderr has a line a request, optionally with the questions.
+    """
 
     workers: int = 0
     concurrency: int = 0
@@ -71,20 +83,22 @@ class Answering(Struct, frozen=True):
 
     @property
     def limits(self) -> "CallLimits":
-        """With as many slots as can be of use."""
+        """Return the limits of calls, with as many slots as can be of use."""
         from duckkb.serving.admission import CallLimits
         from duckkb.serving.pool.process import CHANNELS, SIDE_BY_SIDE
 
         if not self.workers:
             return CallLimits(_SLOTS, self.concurrency, self.waiting, self.rate, self.timeout, self.dedupe)
-        slots = SIDE_BY_SIDE * self.workers + 1  # writes have a process of their own
+        slots = SIDE_BY_SIDE * self.workers + 1  # writes have their own process
         long = (CHANNELS - SIDE_BY_SIDE) * self.workers
         return CallLimits(slots, self.concurrency, self.waiting, self.rate, self.timeout, self.dedupe, long)
 
 
 def serve_stdio(path: BasePath, chosen: "OpenOptions", *, all_tools: bool = False) -> None:
-    """Serve one client over stdin and stdout until it goes or a signal comes. Raises `errors.Refused` (E_REFUSED) without the
-    extra `serve`."""
+    """Serve one client over stdin and stdout until it leaves or a signal comes.
+
+    Raises `errors.Refused` (E_REFUSED) without the extra `serve`.
+    """
     _refuse_without_libraries()
     from duckkb.serving.front import Front
     from duckkb.serving.mcp import stdio
@@ -101,9 +115,12 @@ def serve_http(
     answering: Answering,
     tell: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Serve over HTTP until a signal comes; `tell` is given the `url`, and where the `token` is found, once requests are taken; where
-    that is wanted also the address to `open`, which signs in once.
-    Raises `errors.StateError` (E_NO_KB), `errors.Unavailable` (E_PORT, E_TENANTS, E_IO), `errors.Refused` (E_SERVING)."""
+    """Serve over HTTP until a signal comes.
+
+    `tell` gets the `url` and the place of the `token` once requests are taken, and on request the address to
+    `open`, which signs in once. Raises `errors.StateError` (E_NO_KB), `errors.Unavailable` (E_PORT, E_TENANTS,
+    E_IO), `errors.Refused` (E_SERVING).
+    """
     _refuse_without_libraries()
     from duckkb.actions.folder import find
     from duckkb.serving import preloading
@@ -157,7 +174,10 @@ def serve_http(
 
 
 def start(path: BasePath, command: list[str], backend: str | None = None) -> dict[str, Any]:
-    """Start `serve_http` in the background, by this command line; its `pid` and `url`. As `daemon.Daemon.start`."""
+    """Start `serve_http` in the background by this command line; return its `pid` and `url`.
+
+    Raises as `daemon.Daemon.start`.
+    """
     _refuse_without_libraries()
     from duckkb.actions.folder import find
     from duckkb.serving.daemon import Daemon
@@ -166,7 +186,7 @@ def start(path: BasePath, command: list[str], backend: str | None = None) -> dic
 
 
 def stop(path: BasePath, backend: str | None = None) -> dict[str, Any]:
-    """End that one; its `pid` and `url`. As `daemon.Daemon.stop`."""
+    """End the server in the background; return its `pid` and `url`. Raises as `daemon.Daemon.stop`."""
     from duckkb.actions.folder import find
     from duckkb.serving.daemon import Daemon
 
@@ -177,7 +197,10 @@ def stop(path: BasePath, backend: str | None = None) -> dict[str, Any]:
 def _open_answerer(
     path: BasePath, chosen: "OpenOptions", workers: int = 0, longest: float | None = 0
 ) -> "Iterator[Answerer]":
-    """What answers: so many worker processes, or this one; what only reads within `longest` seconds. It is closed afterwards unless a call holds it up."""
+    """Open what answers: worker processes, or this process; reads take at most `longest` seconds.
+
+    It is closed afterwards unless a call delays that.
+    """
     from duckkb.serving import running
 
     answerer: Answerer
@@ -197,7 +220,7 @@ def _open_answerer(
 
 
 def _log(root: Path, answerer: "Answerer", measures: "Measures", log: Log) -> "RequestLog | None":
-    """Have the facts of the base be measures; and where there is a log of requests, it."""
+    """Register the facts of the base as measures; return the log of requests, if one is wanted."""
     from duckkb.serving import lines
     from duckkb.serving.telemetry.facts import BaseFacts
     from duckkb.serving.telemetry.middleware import RequestLog

@@ -1,6 +1,7 @@
-"""`serve --daemon`: one server of a base in the background, known by a file of the user's state folder, ended by `serve stop`.
+"""`serve --daemon`: one server of a base in the background, recorded in the user's state folder, ended by `serve
+stop`.
 
-The server holds a lock on that file for as long as it lives, so one that a killed server left behind names nobody, whichever
+The server locks that file for as long as it lives, so the file of a killed server counts for nothing, whichever
 process has its number now.
 """
 
@@ -28,7 +29,7 @@ _MOST_BYTES = 10_000
 
 
 class Daemon(Struct, frozen=True):
-    """The server of the base in the folder `root`, which is its real place."""
+    """The background server of the base in the folder `root`, which is its resolved path."""
 
     root: Path
     folder: Path
@@ -39,9 +40,12 @@ class Daemon(Struct, frozen=True):
         return cls(place, config.read_environment(place).state_home / "mcp")
 
     def start(self, command: Sequence[str]) -> dict[str, Any]:
-        """Start a server by a command line of duckkb, which has to `hold` this; its `pid` and `url` once it takes requests.
-        Raises `errors.Refused` (E_SERVING) where one serves already, `errors.Unavailable` (E_SERVING, E_IO) where it does not
-        come up."""
+        """Start a server by a command line of duckkb, which must `hold` this; return its `pid` and `url` once it
+        is ready.
+
+        Raises `errors.Refused` (E_SERVING) where one serves already, `errors.Unavailable` (E_SERVING, E_IO)
+        where it does not start.
+        """
         running = self.running()
         if running is not None:
             raise _build_serving_refusal(running)
@@ -60,7 +64,7 @@ class Daemon(Struct, frozen=True):
         raise Unavailable(f"the server did not come up: {output}", "E_SERVING", f"cat {shell_word(str(log_file))}")
 
     def begin(self, command: Sequence[str], log: "IO[bytes] | int" = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
-        """A process of a command line of duckkb that has nothing of this one. Raises OSError."""
+        """Start a process of a command line of duckkb that shares nothing with this one. Raises OSError."""
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "duckkb", "--kb", str(self.root), *command],
             stdin=subprocess.DEVNULL,
@@ -71,29 +75,34 @@ class Daemon(Struct, frozen=True):
         )
 
     def hold(self) -> int:
-        """Be the base's server until this process ends; a descriptor for `tell`. Raises `errors.Refused` (E_SERVING) where
-        another is, `errors.Unavailable` (E_IO)."""
+        """Become the base's server until this process ends; return a descriptor for `tell`.
+
+        Raises `errors.Refused` (E_SERVING) where another is, `errors.Unavailable` (E_IO).
+        """
         descriptor = self._opened("pid", os.O_RDWR)
-        # Somebody may be looking at this moment.
+        # Another process may be checking the lock at this moment.
         if not locks.wait_for_lock(descriptor, exclusive=True, deadline=time.monotonic() + _HOLD_S):
             raise _build_serving_refusal(_read(descriptor))
         os.ftruncate(descriptor, 0)
         return descriptor
 
     def tell(self, descriptor: int, url: str) -> None:
-        """Have others know that it takes requests there."""
+        """Publish that the server takes requests at `url`."""
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "url": url}).encode(), 0)
 
     @classmethod
     def describe(cls, root: Path) -> dict[str, Any] | None:
-        """Describe the server of the base in a folder as `running` does; `error` where the file that says so is not this user's alone."""
+        """Describe the server of the base in a folder as `running` does; `error` where others can access its file."""
         try:
             return cls.of(root).running()
         except DuckkbError as problem:
             return {"error": problem.message}
 
     def running(self) -> dict[str, Any] | None:
-        """The `pid` and `url` of the server, `{}` while it starts; None where none serves. Raises `errors.Unavailable`."""
+        """Return the `pid` and `url` of the server, `{}` while it starts; None where none serves.
+
+        Raises `errors.Unavailable`.
+        """
         if not self._path("pid").exists():
             return None
         descriptor = self._opened("pid", os.O_RDONLY)
@@ -103,8 +112,11 @@ class Daemon(Struct, frozen=True):
             os.close(descriptor)
 
     def stop(self) -> dict[str, Any]:
-        """End the server, and no other process; its `pid` and `url`. Raises `errors.NotFound` (E_SERVING) where none serves,
-        `errors.Unavailable` (E_SERVING) where it does not end."""
+        """End the server, and no other process; return its `pid` and `url`.
+
+        Raises `errors.NotFound` (E_SERVING) where none serves, `errors.Unavailable` (E_SERVING) where it does
+        not end.
+        """
         server = self.running()
         if server is None:
             raise NotFound(f"no server of {self.root} runs in the background", "E_SERVING", "duckkb serve --daemon")
@@ -121,8 +133,10 @@ class Daemon(Struct, frozen=True):
         return server
 
     def _end(self, pid: int, server: dict[str, Any]) -> None:
-        """Once the process is in hand, which keeps its number from another, the lock must still be held. Raises
-        ProcessLookupError."""
+        """End the process, if the lock is still held once a handle to it is open; raises ProcessLookupError.
+
+        The handle keeps the process number from being reused.
+        """
         if not hasattr(os, "pidfd_open"):
             os.kill(pid, signal.SIGTERM)
             return
@@ -137,7 +151,10 @@ class Daemon(Struct, frozen=True):
         return self.folder / f"{sha256(os.fsencode(self.root)).hexdigest()[:32]}.{kind}"
 
     def _opened(self, kind: str, flags: int) -> int:
-        """A file of this user alone, made where it is missing. Raises `errors.Unavailable` (E_IO, E_TENANTS)."""
+        """Open a file of this user alone, created where it is missing.
+
+        Raises `errors.Unavailable` (E_IO, E_TENANTS).
+        """
         path = self._path(kind)
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -1,4 +1,6 @@
-"""What requests ask of a served base, whichever door they came by: each in its turn, counted, and written down."""
+"""The requests to a served base through any door: each takes its turn, is counted, and is written to the audit
+log.
+"""
 
 import asyncio
 import json
@@ -24,18 +26,22 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Answerer: TypeAlias = "Served | Pool"
-"""What answers: this process, or others."""
+"""The part that answers: this process, or worker processes."""
 ASKED = "duckkb.asked"
-"""Under this key the scope of an HTTP request has its `Asked`."""
+"""Key in the scope of an HTTP request for its `Asked`."""
 
 
 def _skip_audit(action: str, outcome: str) -> None:
-    """Whoever sits at the other end of a pipe is not written down."""
+    """Write nothing: the user at the other end of a pipe is not audited."""
 
 
 class Asked(Struct, frozen=True):
-    """A request: whose it is, what is noted of it, within how many seconds it wants its answer (0: the server's bound), what
-    writes a decision down: of an action, and an outcome; and what says who would be let in with it now (None: its caller, for good)."""
+    """A request to the base.
+
+    It has the caller, the notes about it, the limit in seconds (0: the server's), the function that writes a
+    decision (an action and an outcome), and the function that identifies the caller now (None: the caller stays
+    the same).
+    """
 
     caller: Caller
     noted: Noted
@@ -44,11 +50,11 @@ class Asked(Struct, frozen=True):
     again: "Callable[[], Caller | Denial] | None" = None
 
     def caller_now(self) -> "Caller | Denial":
-        """Whose the request would be now, or why nobody's; reads files."""
+        """Return the present caller of the request, or why there is none; reads files."""
         return self.caller if self.again is None else self.again()
 
     def decide(self, door: str, name: str, given: object) -> None:
-        """Write down whether the caller may ask for an action with these arguments. Raises as `audit`."""
+        """Audit whether the caller may ask for an action with these arguments. Raises as `audit`."""
         action = ACTIONS[name]
         restricted_arguments = isinstance(given, Mapping) and action.privileged & given.keys()
         may = self.caller.may(action.role) and (self.caller.may("admin") or not restricted_arguments)
@@ -61,10 +67,10 @@ class Front:
     def __init__(self, served: Answerer, limits: CallLimits | None = None, measures: "Measures | None" = None) -> None:
         self.served, self.admission, self._measures = served, Admission(limits or CallLimits()), measures
         self.written = asyncio.Event()
-        """Set by the next write that is done; then there is another one."""
+        """Event that the next finished write sets; then a new event replaces it."""
 
     async def run(self, asked: Asked, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer of an action. Raises as `Served.run` and `Admission.run`."""
+        """Return the answer of an action. Raises as `Served.run` and `Admission.run`."""
         began, writes, caller, notes = time.monotonic(), ACTIONS[name].writes, asked.caller, asked.noted
         same = None if writes or not self.admission.limits.dedupe else _build_key(caller, name, given)
         work = partial(notes.traced, self.served.run, name, given, caller)
@@ -79,17 +85,19 @@ class Front:
         return answer
 
     async def read(self, asked: Asked, what: Callable[..., T], *given: Any) -> T:
-        """What a function gives of the base and these arguments. Raises as `run`."""
+        """Return what a function reads from the base with these arguments. Raises as `run`."""
         return await self.admission.run(asked.caller.tenant, partial(what, self.served, *given), asked.timeout)
 
     async def propose(self, asked: Asked, name: str, given: Mapping[str, Any], message: str) -> dict[str, Any]:
-        """As `Served.proposed`; raises also as `Admission.run`."""
+        """Propose a write, as `Served.proposed`; raises also as `Admission.run`."""
         work = partial(self.served.proposed, name, given, asked.caller, message)
         return await self.admission.run(asked.caller.tenant, work, asked.timeout, is_write=True)
 
 
 async def drop_if_client_leaves(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
-    """What comes of the work for a request whose body was read; None where its client went before, for whom it is dropped."""
+    """Return the result of the work for a request whose body was read; cancel it and return None if the client
+    leaves.
+    """
     task, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
         await asyncio.wait({task, disconnect}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""What a server says on stderr: one line an event, in which nothing that a client sent can begin another line."""
+"""The lines of a server on stderr: one line an event, in which no client's text can begin another line."""
 
 import json
 import logging
@@ -16,13 +16,13 @@ _as_json = False
 
 
 def use_json() -> None:
-    """Have each line of this process be a JSON object from now on."""
+    """Print each line of this process as a JSON object from now on."""
     global _as_json
     _as_json = True
 
 
 def say(text: str) -> None:
-    """Print one line on stderr; nothing where nobody listens."""
+    """Print one line on stderr; do nothing where stderr is closed."""
     line = " ".join(visible(text[:_LONGEST], _escape).split())
     if _as_json:
         record("said", "warning", {"message": line})
@@ -31,10 +31,10 @@ def say(text: str) -> None:
 
 
 def record(event: str, level: Level, facts: dict[str, Any]) -> None:
-    """Print an event as one JSON object; texts of it are cut where they are long."""
+    """Print an event as one JSON object; long texts are cut."""
     head = {"ts": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z", "level": level, "event": event}
     short = {name: value[:_LONGEST] if isinstance(value, str) else value for name, value in facts.items()}
-    _print(json.dumps(head | short))  # in ASCII: no sign of another script can end the line
+    _print(json.dumps(head | short))  # in ASCII: no Unicode character can end the line
 
 
 def _print(line: str) -> None:
@@ -43,7 +43,7 @@ def _print(line: str) -> None:
 
 
 def report_unexpected(what: str, problem: BaseException) -> None:
-    """Say what nobody expected: kind and place, never the text, which may repeat what is stored."""
+    """Report an unexpected exception by type and place, never by its text, which may repeat stored data."""
     frames = traceback.extract_tb(problem.__traceback__)
     place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     say(f"{what}: E_INTERNAL {type(problem).__name__}{place}")
@@ -59,7 +59,7 @@ class _Lines(logging.Handler):
 
 
 def take_over(*names: str) -> None:
-    """Have what libraries log under these names, from warnings on, be such lines."""
+    """Print what libraries log under these names, from warnings on, as such lines."""
     for name in names:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [_Lines(logging.WARNING)], False

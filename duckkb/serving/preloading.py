@@ -1,5 +1,8 @@
-"""What a server needs of its installation, taken in before it says that it is ready: from then on the files may be replaced by those of
-another version, or be gone, and whatever it is asked is answered by what it began with."""
+"""Loads what a server needs of its installation before it says that it is ready.
+
+From then on the files may be replaced by another version, or be deleted, and the server keeps answering with
+what it loaded.
+"""
 
 from contextlib import suppress
 from importlib import import_module
@@ -14,9 +17,9 @@ ELSEWHERE = (
     "duckkb.cli",
     "duckkb.integrations",
     "duckkb.tables",
-    "duckkb.postgres_url",  # as the two around it
-    "duckkb.lanes.targets",  # imported with a base that is published, with its driver
-    "duckkb.llm.providers.guarded_http",  # with one that asks a service for vectors or chats
+    "duckkb.postgres_url",  # imported lazily, as the two around it
+    "duckkb.lanes.targets",  # imported for a published base, with its driver
+    "duckkb.llm.providers.guarded_http",  # imported for a base that asks a service for vectors or chats
 )
 LIBRARIES = (
     "chardet",
@@ -31,12 +34,14 @@ LIBRARIES = (
     "pyarrow.compute",
     "referencing",
 )
-"""Those that modules import where they first need them, but models and formats of documents, which a base may not have."""
+"""Modules that others import on demand, except models and formats of documents, which a base may not have."""
 
 
 def import_all(*, doors: bool = True) -> None:
-    """Import every module that may answer a request, and what they load lazily, those of `doors` too; those whose extra is not
-    installed are left out. The version that is installed now is the one that runs."""
+    """Import every module that may answer a request, and what they load lazily, with those of `doors` too.
+
+    Modules whose extra is not installed are left out. The version that is installed now is the one that runs.
+    """
     installed.remember_running()
     elsewhere = ELSEWHERE if doors else (*ELSEWHERE, "duckkb.serving")
     modules = (module.name for module in walk_packages(duckkb.__path__, "duckkb.", onerror=lambda name: None))

@@ -1,4 +1,6 @@
-"""The base behind the server: opened when it is first asked, so that one that does not load answers each call with why."""
+"""The base behind the server: opened at the first call, so that a base that does not load answers each call with
+the reason.
+"""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,10 +22,13 @@ from duckkb.serving.lines import say
 
 
 class Served:
-    """What is asked of a served base, from any thread. Whoever asks counts as an agent: what the ontology has reviewed becomes a
-    proposal, all of one tenant on one branch for as long as this process serves. What only reads is given `longest` seconds, where
-    None stands for those that the base's settings say, and 0 for no bound. `server` says which
-    process serves the base in a folder in the background."""
+    """A served base, for use from any thread.
+
+    Every caller counts as an agent: a write that the ontology has reviewed becomes a proposal, and one tenant's
+    proposals go to one branch for as long as this process serves.
+    A read may take `longest` seconds: None for the base's settings, 0 for no limit. `server` describes the
+    background server of the base in a folder.
+    """
 
     def __init__(
         self,
@@ -38,7 +43,7 @@ class Served:
         self._server = server
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """The answer of an action. Raises as `KnowledgeBase.run`, and whatever opening the base raises."""
+        """Return the answer of an action. Raises as `KnowledgeBase.run`, and whatever opening the base raises."""
         kb = self._open_for_caller(caller)
         try:
             is_write = name in ACTIONS and ACTIONS[name].writes
@@ -47,18 +52,20 @@ class Served:
                 is_whole = name == "status" and "root" in answer
                 return answer | {"server": self._server(kb.root)} if is_whole else answer
         except Refused as problem:
-            if problem.code != "E_REVIEW" or name == "resolve":  # which settles what lies in the files, and no branch
+            if problem.code != "E_REVIEW" or name == "resolve":  # `resolve` settles the files, and no branch
                 raise
         return self._proposals.run(self._opened().root, name, given, caller)
 
     def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
-        """As `run`, of the proposal of this tenant, to which goes what is written. Raises as `Proposals.run`."""
+        """Run an action on the proposal of this tenant, which also gets what it writes. Raises as `Proposals.run`."""
         return self._proposals.run(self._open_for_caller(caller).root, name, given, caller, message)
 
     @contextmanager
     def at(self, commit: str, caller: Caller) -> Iterator[KnowledgeBase]:
-        """The base as it was at a commit, for whoever may see all of it: its types may have been others then. Raises
-        `errors.Refused` (E_FORBIDDEN)."""
+        """Yield the base at a commit, for a caller who may see all of it: its types may have been others then.
+
+        Raises `errors.Refused` (E_FORBIDDEN).
+        """
         refuse_past(caller)
         with (
             open_chosen(self._opened().root, replace(self._chosen, at=commit, is_served=False)) as kb,
@@ -68,16 +75,16 @@ class Served:
 
     @property
     def name(self) -> str:
-        """That of the base's folder."""
+        """The name of the base's folder."""
         return self._opened().root.resolve().name
 
     @property
     def is_up(self) -> bool:
-        """As that of a pool: there is no process but this one."""
+        """Always true: there is no process but this one."""
         return True
 
     def close(self) -> None:
-        """Let go of the base; waits for a call that is under way."""
+        """Close the base; wait for a call that is under way."""
         with self._opening:
             if self._kb is not None:
                 self._kb.close()
@@ -86,7 +93,10 @@ class Served:
         return (kb.configured.served_seconds if self._longest is None else self._longest) or None
 
     def _open_for_caller(self, caller: Caller) -> KnowledgeBase:
-        """Who sees a part of the base is not told why the whole does not load: that names other parts."""
+        """Open the base for a caller.
+
+        A caller who sees a part of the base does not learn why the whole does not load: the reason names other parts.
+        """
         try:
             return self._opened()
         except DuckkbError as problem:
@@ -98,7 +108,7 @@ class Served:
     def _opened(self) -> KnowledgeBase:
         with self._opening:
             if self._kb is None:
-                # A line that cannot be read stops those who see its type, and nobody else.
+                # An unreadable line stops only callers who see its type.
                 self._kb = open_chosen(find(self._path, self._chosen.backend), replace(self._chosen, lenient=True))
                 if self._chosen.is_served:
                     preloading.import_models(self._kb.configured)
@@ -106,6 +116,6 @@ class Served:
 
 
 def refuse_past(caller: Caller) -> None:
-    """Raises `errors.Refused` (E_FORBIDDEN) for a caller who may not see the whole base."""
+    """Raise `errors.Refused` (E_FORBIDDEN) for a caller who may not see the whole base."""
     if caller.types is not None:
         raise Refused("the past is for callers who may see the whole base", "E_FORBIDDEN", "leave the @commit out")

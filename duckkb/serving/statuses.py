@@ -1,4 +1,4 @@
-"""The status of HTTP that an error has, and the answer that tells it."""
+"""The HTTP status of an error, and the response that carries it."""
 
 import json
 from collections.abc import Mapping
@@ -37,17 +37,17 @@ HEADERS: Mapping[int, Mapping[str, str]] = {
     413: {"connection": "close"},
     503: {"retry-after": "1"},
 }
-"""What goes with a status."""
+"""Headers that belong to a status."""
 
 
 def status_of(problem: Exception) -> int:
-    """By its code, else by what kind of error it is; 500 for what nobody expected."""
+    """Return the status of an error by its code, else by its class; 500 for an unexpected error."""
     code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
     return BY_CODE.get(code) or next((status for kind, status in _BY_KIND if isinstance(problem, kind)), 500)
 
 
 def make_error_response(problem: Exception, status: int = 0, **headers: str) -> Response:
-    """An error as `registry.run.failure` has it, with its status unless another is given."""
+    """Return an error as `registry.run.failure` words it, with its status unless another is given."""
     status = status or status_of(problem)
     after = problem.details.get("retry_after_s") if isinstance(problem, DuckkbError) else None
     response_headers = {**HEADERS.get(status, {}), **headers, **({"retry-after": str(after)} if after else {})}
@@ -55,6 +55,6 @@ def make_error_response(problem: Exception, status: int = 0, **headers: str) -> 
 
 
 def plain(value: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A plain object as an answer; half a surrogate, which has no form on the wire, is a question mark."""
+    """Return a plain object as a response; a lone surrogate, which cannot be encoded, becomes a question mark."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     return Response(text, status, headers, "application/json")

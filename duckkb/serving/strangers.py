@@ -1,8 +1,8 @@
-"""Who is refused at the entrance: counted, written down as a sample in a log of its own, and answered the later, the more wrong tokens
-came from its address.
+"""Requests refused at the entrance: counted, sampled into a log of their own, and delayed by wrong tokens from
+their address.
 
-Whoever shows a right token is never kept waiting, so nobody is locked out by others behind one proxy; and few answers are held back at
-a time, so that connections are left.
+A right token is never delayed, so nobody is locked out by others behind one proxy. Few answers are delayed at a
+time, so that connections are left.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from duckkb.serving.telemetry.noted import Noted
 from duckkb.serving.tenants import BearerTokens, Denial
 
 _FREE = 10
-"""Wrong tokens of an address that are answered at once: a mistake, or programs with the token of yesterday."""
+"""Wrong tokens of an address that are answered at once: a mistake, or programs with yesterday's token."""
 _FIRST_S, _LONGEST_S, _FORGOTTEN_S = 0.1, 3.0, 600.0
 _HELD, _HELD_OF_ONE = 32, 4
 _ADDRESSES = 4_096
 _LINES, _LINE_S = 60, 1.0
-"""Lines that are written at once, and seconds after which there may be one more."""
+"""Lines that may be written at once, and the seconds after which one more is allowed."""
 
 
 class _Address(Struct):
-    """`wrong` tokens since it was quiet for long, and answers that are `held` back."""
+    """The state of one address: `wrong` tokens since its last long pause, and answers that are `held` back."""
 
     wrong: int = 0
     held: int = 0
@@ -36,7 +36,7 @@ class _Address(Struct):
 
 
 class Strangers:
-    """Of one server, asked in one event loop. `count` is told the code of each refusal."""
+    """The refused requests of one server, for use in one event loop. `count` gets the code of each refusal."""
 
     def __init__(
         self,
@@ -52,8 +52,11 @@ class Strangers:
         self._lines, self._at, self._unwritten = float(_LINES), clock(), 0
 
     async def refuse(self, denial: Denial, action: str, seen: Noted) -> Unavailable | None:
-        """Count a refusal, write it down unless too many are, and wait where its address sent many wrong tokens. The error to answer
-        instead where too many wait already (E_BUSY)."""
+        """Count a refusal, log it unless there are too many, and delay it where its address sent many wrong
+        tokens.
+
+        Returns the error to answer instead where too many wait already (E_BUSY).
+        """
         seen.code = denial.code
         self._count(denial.code)
         if self._should_sample():
@@ -100,7 +103,9 @@ class Strangers:
 
 
 def _find_network(address: str) -> str:
-    """What is one party: of IPv6 a network, as each has many addresses there."""
+    """Return the part of an address that stands for one party: of IPv6 a network, as each party has many
+    addresses.
+    """
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:

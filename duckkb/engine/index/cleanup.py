@@ -1,6 +1,6 @@
-"""Cleanup: what nobody needs goes from the user's cache folder, and of tokens and vectors what was not used for longest.
+"""Cleanup of the user's cache folder: unneeded files go, and of tokens and vectors those unused for longest.
 
-Nothing else goes: neither the store of a base that is there, nor what lies beside duckkb's own files, whatever folder
+Nothing else is removed: neither the store of an existing base, nor files that are not duckkb's, whatever folder
 the user has named.
 """
 
@@ -21,14 +21,16 @@ from duckkb.store.place import Unusable
 
 _MODEL = re.compile(r"[0-9a-f]{12}")
 _LEAST = 1 << 20
-"""Bytes that are worth writing a file anew for."""
+"""Bytes to free that make rewriting a file worthwhile."""
 _SHARE = 0.1
 _TEXTS = 0.25
-"""Of the limit: what the texts of files may take."""
+"""Share of the limit that the texts of files may take."""
 
 
 class Removed(Struct, frozen=True):
-    """What is removed, why, and bytes on disk; of rows and of unused pages of a file they are an estimate until it is done."""
+    """A thing to remove, why, and its bytes on disk; for rows and unused pages of a file an estimate until it is
+    done.
+    """
 
     path: str
     what: str
@@ -36,7 +38,7 @@ class Removed(Struct, frozen=True):
 
 
 class StoreOf(Struct, frozen=True):
-    """What is kept of a base: its path, bytes on disk, and whether the base is gone."""
+    """The store of one base: the base's path, bytes on disk, and whether the base is gone."""
 
     base: str | None
     bytes: int
@@ -44,8 +46,11 @@ class StoreOf(Struct, frozen=True):
 
 
 class Cleaned(Struct, frozen=True):
-    """`bytes` are those of the folder `home` afterwards, or as it is where nothing is changed; `bases` are those whose stores
-    stay, the largest first. `reason` says why not all of it could be done."""
+    """The result of a cleanup: what was removed, and what stays.
+
+    `bytes` is the size of the folder `home` afterwards, or the present size where nothing is changed. `bases`
+    are those whose stores stay, largest first. `reason` says why a part could not be done.
+    """
 
     home: str
     limit: int
@@ -60,11 +65,12 @@ class Cleaned(Struct, frozen=True):
 def cleanup(
     env: Environment, *, dry_run: bool = False, now: bool = False, used: Collection[str] | None = None
 ) -> Cleaned:
-    """Clean the user's cache folder, or say what would go; with `now` also of bases that have been gone for less than a week,
-    and where the fingerprints of the `used` models are given, vectors of any other.
-    Safe while other processes work: what they have open they keep.
+    """Clean the user's cache folder, or with `dry_run` list what would be removed.
 
-    Raises `errors.Unavailable` (E_IO) where the folder of that name is not the user's own.
+    With `now`, bases that have been gone for less than a week count too. Where `used` gives fingerprints of
+    models, vectors of any other model are removed.
+    Safe while other processes work: they keep the files that they have open. Raises `errors.Unavailable` (E_IO)
+    where the folder of that name is not the user's own.
     """
     home = env.cache_home.expanduser()
     try:
@@ -120,9 +126,11 @@ def _find_orphan_stores(home: Path, *, now: bool) -> Iterator[Removed]:
 
 
 def _find_unused_models(home: Path) -> Iterator[Removed]:
-    """Models that this version does not use: another one would make them again, of the weights that are installed."""
+    """Yield the models that this version does not use; another version can make them again from the installed
+    weights.
+    """
     folder = home / place.MODELS
-    if folder.is_symlink() or not folder.is_dir():  # by a link the user keeps them elsewhere
+    if folder.is_symlink() or not folder.is_dir():  # a link means that the user stores them elsewhere
         return
     for model in sorted(folder.iterdir()):
         if _MODEL.fullmatch(model.name) and model.name != LOCAL_FOLDER and not model.is_symlink():
@@ -142,7 +150,9 @@ def _report_unused_vectors(cache: CacheStore, unused_models: Mapping[str, Mappin
 
 
 def _find_cache_surplus(cache: CacheStore, most: int, going: int) -> Iterator[Removed]:
-    """What can go of tokens and vectors so that they take at most so many bytes, beside those that are `going`."""
+    """Yield the tokens and vectors to remove so that the rest takes at most `most` bytes, counting `going` as
+    gone.
+    """
     rows, unused_bytes = cache.surplus(most + going), cache.unused
     if rows:
         yield Removed(str(cache.path), f"{len(rows)} rows that were not used for longest", sum(rows.values()))
@@ -151,7 +161,7 @@ def _find_cache_surplus(cache: CacheStore, most: int, going: int) -> Iterator[Re
 
 
 def _shrink_cache(cache: CacheStore, most: int, unused_models: Mapping[str, Collection[int]]) -> str:
-    """Let it go; says why it cannot be done, where it cannot."""
+    """Remove the surplus from the cache; return the reason where that is not possible."""
     try:
         cache.let_go([row for rows in unused_models.values() for row in rows])
         cache.let_go(cache.surplus(most))

@@ -1,6 +1,6 @@
-"""Index jobs: everything that is missing is computed, batch by batch, within a budget; what was made is always kept.
+"""Index jobs: they compute everything that is missing, batch by batch, within a budget; results are always kept.
 
-One job runs on a base at a time. It may be killed at any moment: the next one does the rest.
+One job runs on a base at a time. It may be killed at any moment: the next job does the rest.
 """
 
 import math
@@ -26,15 +26,18 @@ from duckkb.truth.commit import lock, protocol
 from duckkb.truth.git import absent, repository
 
 MOMENT = 0.2
-"""Seconds in which who only looks at the job's lock has let go of it."""
+"""Seconds within which a process that only checks the job's lock has released it."""
 _GIVE_UP = 3
-"""Batches in a row that a model may fail before it counts as gone."""
+"""Failed batches in a row after which a model counts as gone."""
 _SLAB_BATCHES = 32
 
 
 class JobOptions(Struct, frozen=True):
-    """`budget_tokens` and `budget_minutes` end a job between two batches; None: no limit. `if_stale` does nothing where
-    nothing is missing, `wait` lets a job that runs finish first, `anew` uses nothing that the team's cache has."""
+    """The options of one job.
+
+    `budget_tokens` and `budget_minutes` end a job between two batches; None: no limit. `if_stale` does nothing
+    where nothing is missing, `wait` lets a running job finish first, `anew` ignores what the team's cache has.
+    """
 
     budget_tokens: int | None = None
     budget_minutes: float | None = None
@@ -44,14 +47,14 @@ class JobOptions(Struct, frozen=True):
 
 
 class Started(Struct, frozen=True):
-    """A job begins, with what it has to do."""
+    """An event: a job begins, with its plan."""
 
     verb: str
     plan: IndexPlan
 
 
 class Progressed(Struct, frozen=True):
-    """Texts embedded of those that are missing, their tokens, texts a second, and seconds that are left at that rate."""
+    """An event: texts embedded so far, their tokens, texts a second, and the seconds left at that rate."""
 
     done: int
     total: int
@@ -61,7 +64,7 @@ class Progressed(Struct, frozen=True):
 
 
 class BatchFailed(Struct, frozen=True):
-    """A batch that the model did not embed; the job goes on with the others."""
+    """An event: the model did not embed a batch; the job goes on with the others."""
 
     texts: int
     code: str
@@ -69,9 +72,12 @@ class BatchFailed(Struct, frozen=True):
 
 
 class Built(Struct, frozen=True):
-    """What a job did: the files it wrote, the texts it embedded and their tokens; how many texts lacked a vector when it began
-    (`changed`), of how many that are compared by meaning (`total`; None where that is not known), and still do (`pending`), why
-    (`code`, `reason`), and what must be said. A text that several records have counts once."""
+    """The result of a job: the files it wrote, the texts it embedded and their tokens, and notices.
+
+    `changed` counts the texts without a vector at the start, `total` the texts that are compared by meaning
+    (None where unknown), `pending` the texts that still lack a vector; `code` and `reason` say why.
+    A text that several records have counts once.
+    """
 
     files: tuple[str, ...] = ()
     pending: int = 0
@@ -85,7 +91,7 @@ class Built(Struct, frozen=True):
 
 
 class Ended(Struct, frozen=True):
-    """The job is over."""
+    """An event: the job is over."""
 
     result: Built
 
@@ -103,9 +109,11 @@ def refresh(
     wait: bool = False,
     listen: Listen = lambda _: None,
 ) -> Built:
-    """Compute missing tokens and vectors into the local cache, within a budget; `listen` is told of each step. With
-    `if_stale` nothing where nothing is missing, with `wait` after the job that runs. Raises `errors.Unavailable` (E_LOCKED)
-    while another job runs."""
+    """Compute missing tokens and vectors into the local cache, within a budget; `listen` receives each event.
+
+    With `if_stale`, do nothing where nothing is missing; with `wait`, start after the running job. Raises
+    `errors.Unavailable` (E_LOCKED) while another job runs.
+    """
     return _run_job(base, "refresh", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
 
@@ -118,8 +126,11 @@ def build(
     wait: bool = False,
     listen: Listen = lambda _: None,
 ) -> Built:
-    """As `refresh`, then write the team's cache under the lock of writers. A job that ends early leaves a partial one. Raises
-    `errors.Refused` (E_SPARSE) where records are out of sight, whose rows would be dropped."""
+    """Refresh, then write the team's cache under the lock of writers.
+
+    A job that ends early leaves a partial cache.
+    Raises `errors.Refused` (E_SPARSE) where a sparse checkout hides records, whose rows would be dropped.
+    """
     absent.refuse_sparse_paths(base.root)
     return _run_job(base, "build", JobOptions(budget_tokens, budget_minutes, if_stale, wait), listen)
 
@@ -132,7 +143,7 @@ def rebuild(
     wait: bool = False,
     listen: Listen = lambda _: None,
 ) -> Built:
-    """As `build`, and what the team's cache has is computed anew; that stays as it is where the job ends early."""
+    """Build, computing anew what the team's cache has; that cache stays unchanged where the job ends early."""
     absent.refuse_sparse_paths(base.root)
     options = JobOptions(budget_tokens, budget_minutes, wait=wait, anew=True)
     try:
@@ -171,10 +182,10 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     if verb == "build" and not (options.anew and overview.pending):
         files, team_notices = publish(base)
         notices += team_notices
-    if options.anew:  # what the team's cache has counts again for who asks next
+    if options.anew:  # later callers use the team's cache again
         base.cache.ignore_team(ignored=False)
     if files or options.anew:
-        with suppress(OSError):  # it is done: that its state cannot be written down now makes nothing of it undone
+        with suppress(OSError):  # the job is done, even where its state cannot be stored
             survey(base).write_down(base)
     result = work.result(overview, files, notices)
     book.note(now_at_all=True, ended="partial" if result.pending else "fresh", code=result.code, reason=result.reason)
@@ -182,14 +193,12 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
 
 
 def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
-    """Write the team's cache under the lock of writers; the files that changed, and what must be said."""
+    """Write the team's cache under the lock of writers; return the changed files and notices."""
     if base.wiring.place.sealed is not None:
         return (), (Notice("W_SEALED", "the team's cache is not written, as it would lie in data/ in the clear"),)
-    on_main = repository.is_main_branch(base.root)  # asked first: nothing that can fail comes behind the commit
+    on_main = repository.is_main_branch(base.root)  # asked first, since nothing may fail after the commit
     with writable(base):
-        for kind in list_indexed_types(
-            base
-        ):  # of records that came since the job made them; their vectors wait for the next one
+        for kind in list_indexed_types(base):  # records added during the job wait for the next job
             make_tokens(base, kind)
         live = base.live_keys()
         changes = _diff_team_files(base, live)
@@ -203,7 +212,7 @@ def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
 
 
 def _diff_team_files(base: Base, live: set[bytes]) -> list[protocol.FileChange]:
-    """The files of the team's cache that have to change to hold the rows that are needed, and no others."""
+    """Return the changes after which the team's cache holds the rows that are needed, and no others."""
     contents = base.cache.team_bytes(live)
     paths = sorted({*contents, *base.cache.team_paths()})
     changes = []
@@ -218,14 +227,14 @@ def _diff_team_files(base: Base, live: set[bytes]) -> list[protocol.FileChange]:
 
 @boot.answered
 def _complete(base: Base) -> None:
-    """Leave on disk what the next question opens, where the base keeps that."""
+    """Store on disk what the next question opens, where the base keeps that."""
     for kind in base.ontology:
         if kind.full_text:
             base.lanes(kind).words.complete()
         if kind.given_vectors or (kind.vectors and base.fingerprint(kind) is not None):
             base.lanes(kind).vectors.complete()
         if base.rows(kind).state.folder is not None:
-            base.sql.where(kind, f"{ID} = 0")  # which makes the rows that any condition asks
+            base.sql.where(kind, f"{ID} = 0")  # builds the rows that every condition needs
 
 
 def _is_fresh(base: Base, verb: str) -> bool:
@@ -234,7 +243,7 @@ def _is_fresh(base: Base, verb: str) -> bool:
 
 
 class JobWork:
-    """The part of a job that asks models, and what it came to."""
+    """The part of a job that asks models, and its results so far."""
 
     def __init__(self, base: Base, options: JobOptions, listen: Listen, book: JobNote | None, total: int) -> None:
         self.base, self.options, self.listen, self.book, self.total = base, options, listen, book, total
@@ -282,7 +291,9 @@ class JobWork:
         return Built(files, pending, self.done, self.tokens, self.total, found.counts.texts, code, reason, notices)
 
     def _adopt(self, type_survey: TypeSurvey) -> bool:
-        """Check rows from elsewhere by a sample, and use them or embed their texts anew; False where no model could."""
+        """Check rows from elsewhere by a sample, then use them or embed their texts anew; return False where no
+        model could.
+        """
         cache, model = self.base.cache, self.base.embedder(type_survey.kind)
         self.changed = True
         try:
@@ -297,11 +308,11 @@ class JobWork:
         return stream(self.base, kind, self._batches(kind))
 
     def _lacking(self, kind: RecordType, size: int) -> Iterator[Texts]:
-        """The texts of a type that lack a vector, at least `size` at a time."""
+        """Yield the texts of a type that lack a vector, at least `size` at a time."""
         return iter_missing_texts(self.base, kind, self._asked, size)
 
     def _batches(self, kind: RecordType) -> Iterator[Texts]:
-        """What the model is still to be given, until the budget is used up or the model counts as gone."""
+        """Yield the batches for the model, until the budget is used up or the model counts as gone."""
         size = batch_size(self.base, kind)
         for slab in self._lacking(kind, size * _SLAB_BATCHES):
             for batch in batch_by_length(slab, size):
@@ -312,7 +323,7 @@ class JobWork:
                     return
 
     def _afford(self, kind: RecordType, batch: Texts) -> Texts:
-        """As much of a batch as the budget allows."""
+        """Return as much of a batch as the budget allows."""
         minutes, most = self.options.budget_minutes, self.options.budget_tokens
         if minutes is not None and time.monotonic() - self._began >= 60 * minutes:
             return self._over(f"{minutes:g} minutes")
@@ -330,7 +341,7 @@ class JobWork:
     def _count(self, kind: RecordType, batch: Texts) -> list[int]:
         try:
             return self.base.embedder(kind).count_tokens(list(batch.values()))
-        except Unavailable:  # nor will it embed them, which then says why
+        except Unavailable:  # it will not embed them either, and that call reports why
             return [0] * len(batch)
 
     def _over(self, limit: str) -> Texts:
@@ -353,7 +364,7 @@ class JobWork:
             self.book.note(done=self.done, total=self.total, tokens=self.tokens)
 
     def _keep(self, kind: RecordType, batch: MadeVectors) -> None:
-        """What the cache has already: let lanes follow."""
+        """Tell the lanes of vectors that are in the cache already."""
         self.changed = True
         self.base.arrived(kind, batch.vectors)
 

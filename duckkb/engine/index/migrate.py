@@ -1,8 +1,8 @@
-"""Migration: the vectors of another model beside those of the present one, batch by batch, within a budget.
+"""Migration: makes the vectors of another model beside the present ones, batch by batch, within a budget.
 
-A vector's key is made of its model's fingerprint, so both lie in the search cache and neither is in the other's way: lanes,
-configuration and answers stay as they are until the configuration names the other model. Each batch is written down before the
-next one begins, so that a job which is killed has lost what was under way and nothing else.
+A vector's key includes its model's fingerprint, so both models' vectors lie in the search cache without
+conflict. Lanes, configuration and answers stay unchanged until the configuration names the other model.
+Each batch is stored before the next begins: a killed job loses only the batch under way.
 """
 
 import time
@@ -22,14 +22,17 @@ from duckkb.store.place import room
 from duckkb.truth.commit import lock
 
 _ROW_BYTES = 300
-"""What a row takes in the search cache beside its vector, about."""
+"""Approximate bytes of a row in the search cache beside its vector."""
 _USUAL_LENGTH = 1_536
-"""How long vectors are taken to be whose model has not said it yet."""
+"""Assumed length of the vectors of a model that has not told it yet."""
 
 
 class Migration(Struct, frozen=True):
-    """What a migration did, or would do: how many texts the other model has to embed in all, how long its vectors are (None
-    where none is known yet), and what the job came to (`built.pending` texts are left)."""
+    """The result, or the preview, of a migration.
+
+    It has the number of texts that the other model has to embed, the length of its vectors (None where
+    unknown), and the result of the job (`built.pending` texts are left).
+    """
 
     texts: int
     dimensions: int | None
@@ -38,27 +41,30 @@ class Migration(Struct, frozen=True):
 
 
 class MigrationBudget(Struct, frozen=True):
-    """At most so many `texts` are given to the model, and none is after so many `seconds`; None: no limit."""
+    """A limit of a migration: at most `texts` are embedded, and none after `seconds`; None: no limit."""
 
     texts: int | None = None
     seconds: float | None = None
 
 
 def fingerprint(wiring: Wiring, kind: RecordType) -> str:
-    """Names the model that embeds a type's texts; empty where nothing does."""
+    """Return the name of the model that embeds a type's texts; empty where none does."""
     settings = kind.settings(wiring.settings).embedding
     return "" if settings.model == NO_MODEL else str(wiring.embedder_for(settings).fingerprint)
 
 
 def look(base: Base, kinds: Collection[RecordType]) -> Migration:
-    """What a migration of these types would do, of a base that is wired with the other model. Embeds nothing."""
+    """Preview a migration of these types, on a base that is wired with the other model. Embeds nothing."""
     overview = survey(base, kinds)
     return _describe_migration(base, overview, Built(pending=overview.pending, total=overview.counts.texts))
 
 
 def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, listen: Listen) -> Migration:
-    """Embed what these types lack under the model that the base is wired with, a batch at a time; `listen` is told of each
-    step. Raises `errors.Unavailable` (E_LOCKED) while another job runs, and as `boot.refuse_past`."""
+    """Embed what these types lack under the model that the base is wired with, a batch at a time.
+
+    `listen` receives each event. Raises `errors.Unavailable` (E_LOCKED) while another job runs, and as
+    `boot.refuse_past` does.
+    """
     boot.refuse_past(base)
     with lock.job(base.root, MOMENT):
         boot.refresh(base)
@@ -89,7 +95,7 @@ def _describe_migration(base: Base, overview: Surveyed, built: Built) -> Migrati
 
 
 class _Migration(JobWork):
-    """As any job's work, with another budget, room for both models' vectors, and every batch written down at once."""
+    """The work of a migration: another budget, room for both models' vectors, and every batch stored at once."""
 
     def __init__(self, base: Base, listen: Listen, book: JobNote | None, total: int, budget: MigrationBudget) -> None:
         super().__init__(base, JobOptions(), listen, book, total)
@@ -108,8 +114,10 @@ class _Migration(JobWork):
         return super()._afford(kind, batch)
 
     def _has_no_room(self, kind: RecordType, texts: int) -> bool:
-        """Whether more would push rows out that were made before: those of the present model are the oldest. What is under
-        way at the same time is counted as `texts` more than once."""
+        """Return whether more vectors would evict older rows, of which those of the present model are the oldest.
+
+        What is under way at the same time is counted as `texts` more than once.
+        """
         env, model = self.base.wiring.env, self.base.embedder(kind).fingerprint
         length = self.base.cache.dimensions.of(model) or model.dimension or _USUAL_LENGTH
         needed_bytes = self.base.cache.store.size + 8 * texts * (4 * length + _ROW_BYTES)

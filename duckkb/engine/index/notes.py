@@ -1,7 +1,8 @@
-"""What index jobs note beside the lines, so that others need not find it out again: counts, rates, and how far a job is.
+"""Notes that index jobs keep beside the lines, so that others need not compute them again: counts, rates and
+progress.
 
-A count holds while everything that it was made from is as it was: the parts of the type, how they are cut and by what
-they are embedded, and, of what is pending, the files of the caches. Where that changed it is not known any more.
+A count holds while its grounds are unchanged: the parts of the type, its chunker and model and, for pending
+texts, the files of the caches. After a change it counts as unknown.
 """
 
 import json
@@ -26,12 +27,12 @@ from duckkb.truth.commit import lock
 COUNTS, RATES, JOB = "counted", "rates", "job"
 _FORMAT = 3
 _SMALL = 4 * 1024 * 1024
-"""Bytes of parts and caches up to which counting takes no longer than asking whether it must be done."""
+"""Bytes of parts and caches up to which counting is as fast as checking the notes."""
 _SLAB = 1_000
 _FEWEST = 32
-"""Texts from which on a rate says more of the model than of its start."""
+"""Texts from which on a rate measures the model more than its start."""
 _PAUSE = 1.0
-"""Seconds between two notes of a job that runs."""
+"""Seconds between two notes of a running job."""
 _JOB = {"verb": str, "pid": int, "started": str, "updated": str, "done": int, "total": int, "tokens": int}
 _JOB |= {"ended": str, "code": str, "reason": str}
 
@@ -39,46 +40,49 @@ TeamState = Literal["absent", "stale", "current"]
 
 
 class Counts(Struct, frozen=True):
-    """What is known of the index; `None` where it is not. By type: its index entries (`chunks`), the different texts among
-    them that have a vector or are to have one (`texts`, None after a write to a large base), those that no cache has a vector of
-    (`missing`), and those whose vector came from elsewhere and was not checked (`unverified`). A text that several types have
-    counts once."""
+    """The known counts of the index; `None` where one is unknown.
+
+    By type: `chunks` counts index entries. `texts` counts the different texts that have or need a vector (None
+    after a write to a large base).
+    `missing` counts texts whose vector no cache has, `unverified` those with a vector from elsewhere that was
+    not checked. A text that several types have counts once.
+    """
 
     types: Mapping[str, tuple[int, int | None, int, int]] | None = None
     team: TeamState | None = None
 
     @property
     def missing(self) -> int | None:
-        """Over all types."""
+        """The sum over all types."""
         return None if self.types is None else sum(missing for _, _, missing, _ in self.types.values())
 
     @property
     def unverified(self) -> int | None:
-        """Over all types."""
+        """The sum over all types."""
         return None if self.types is None else sum(count for *_, count in self.types.values())
 
     @property
     def texts(self) -> int | None:
-        """Over all types."""
+        """The sum over all types."""
         text_counts = [None] if self.types is None else [texts for _, texts, *_ in self.types.values()]
         known_counts = [texts for texts in text_counts if texts is not None]
         return sum(known_counts) if len(known_counts) == len(text_counts) else None
 
     @property
     def is_fresh(self) -> bool | None:
-        """Whether no vector is missing and the team's cache holds all that is needed."""
+        """Return whether no vector is missing and the team's cache holds all that is needed; None where unknown."""
         if self.missing is None or self.team is None:
             return False if self.missing or self.team in ("absent", "stale") else None
         return not self.missing and self.team == "current"
 
 
 def list_indexed_types(base: Base) -> list[RecordType]:
-    """The types that have index entries."""
+    """Return the types that have index entries."""
     return [kind for kind in base.ontology if kind.full_text or kind.vectors]
 
 
 def slabs(base: Base, kind: RecordType) -> Iterator[list[Record]]:
-    """All records of a type, some at a time."""
+    """Yield all records of a type in slices."""
     slab: list[Record] = []
     for row in base.tree.rows(kind):
         slab.append(row.record)
@@ -90,7 +94,7 @@ def slabs(base: Base, kind: RecordType) -> Iterator[list[Record]]:
 
 
 def make_tokens(base: Base, kind: RecordType) -> int:
-    """Make the token rows of a type that no cache has; how many there are."""
+    """Make the token rows of a type that no cache has, and return their number."""
     count = 0
     for records in slabs(base, kind):
         if missing := len(base.cache.lacking("tokens", base.builder.needs(kind, records).tokens)):
@@ -100,13 +104,13 @@ def make_tokens(base: Base, kind: RecordType) -> int:
 
 
 def is_small(base: Base) -> bool:
-    """Whether the base can be counted in no time."""
+    """Return whether the base is small enough to be counted at once."""
     parts = sum(part.stamp.size for kind in list_indexed_types(base) for part in base.tree.parts_of(kind))
     return parts + base.cache.team_bytes_on_disk <= _SMALL
 
 
 def recall(base: Base) -> Counts:
-    """What was counted and still holds. Reads no cache and no record."""
+    """Return the stored counts that still hold. Reads no cache and no record."""
     try:
         entry: Any = base.notes.note(COUNTS)
         if entry["format"] != _FORMAT:
@@ -117,16 +121,18 @@ def recall(base: Base) -> Counts:
             for name, (chunks, texts, missing) in entry["types"].items()
         }
         if "added" in now and not any(missing for _, _, missing, _ in types.values()):
-            before = {**before, "added": now["added"]}  # nothing was missing: what was added since fills no gap
+            before = {**before, "added": now["added"]}  # nothing was missing, so rows added since fill no gap
         team = entry["team"]["state"] if entry["team"]["ground"] == _compute_team_ground(grounds, now) else None
         return Counts(types if entry["grounds"] == grounds and before == now else None, team)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # it is not ours, or not whole
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):  # a foreign or damaged note
         return Counts()
 
 
 def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
-    """Write down what was counted just now, with what the caches' stamp was before; where it cannot be written it is
-    counted again."""
+    """Store the counts that were just made, with the stamp that the caches had before.
+
+    Where they cannot be stored, they are counted again next time.
+    """
     grounds = _compute_grounds(base)
     team = {"ground": _compute_team_ground(grounds, caches), "state": counts.team}
     types = {name: type_counts[:3] for name, type_counts in (counts.types or {}).items()}
@@ -135,15 +141,19 @@ def remember(base: Base, counts: Counts, caches: Mapping[str, Any]) -> None:
 
 
 def recall_counts(base: Base) -> Counts | None:
-    """What is known of a large base before a small write that leads on to what is known after it: that no vector is missing,
-    and how many chunks there are."""
+    """Return the counts of a large base before a small write, if they lead to the counts after it.
+
+    They do where no vector is missing and none is unverified.
+    """
     counts = Counts() if is_small(base) else recall(base)
     return counts if counts.missing == 0 and counts.unverified == 0 else None
 
 
 def carry(base: Base, before: Counts, changeset: Changeset) -> None:
-    """Write down what is known after a small change: as no vector was missing before, none but those of the new records
-    can be. What the team's cache lacks now is not asked, nor whether other records have the same texts."""
+    """Store the counts after a small change: since no vector was missing before, only new records can lack some.
+
+    The state of the team's cache becomes unknown; texts that other records have too are not looked for.
+    """
     if len(changeset.changes) > _SLAB or before.types is None:
         return
     types = dict(before.types)
@@ -162,12 +172,12 @@ def _collect_types(change: Change) -> set[str]:
 
 
 def _compute_grounds(base: Base) -> dict[str, str]:
-    """By type what its entries depend on, as one digest."""
+    """Return by type a digest of what its entries depend on."""
     return {kind.name: ground_of(base, kind) for kind in list_indexed_types(base)}
 
 
 def ground_of(base: Base, kind: RecordType) -> str:
-    """What the entries of a type depend on, as a digest."""
+    """Return a digest of what the entries of a type depend on."""
     models = str(base.wiring.tokenizer.fingerprint), str(base.fingerprint(kind))
     shape = kind.identity_fields, base.builder.cut_by(kind), *models, base.wiring.lenient
     parts = "\n".join(f"{part.digest} {part.path}" for part in base.tree.parts_of(kind))
@@ -179,14 +189,14 @@ def _compute_team_ground(grounds: Mapping[str, str], caches: Mapping[str, Any]) 
 
 
 def rate_of(base: Base, model: Fingerprint) -> float | None:
-    """Tokens that the model embedded a second in the last job on this machine; None where none was measured."""
+    """Return the tokens a second of the model in its last job on this machine; None where none was measured."""
     rates = base.notes.note(RATES)
     rate = rates.get(str(model)) if isinstance(rates, dict) else None
     return rate if isinstance(rate, float) and rate > 0 else None
 
 
 def remember_rate(base: Base, model: Fingerprint, texts: int, tokens: int, seconds: float) -> None:
-    """Write down what was measured, if it was enough to go by."""
+    """Store the measured rate, if the job was long enough to measure it."""
     if texts >= _FEWEST and seconds > 0:
         rates = base.notes.note(RATES)
         known_rates = rates if isinstance(rates, dict) else {}
@@ -194,9 +204,12 @@ def remember_rate(base: Base, model: Fingerprint, texts: int, tokens: int, secon
 
 
 class JobNote:
-    """How far a job is, as other processes see it: written down not more often than somebody would look. Times are UTC,
-    `YYYY-MM-DDTHH:MM:SS.ffffffZ`; `done`, `total` and `tokens` are of texts that are embedded. `ended` is empty while it
-    runs, then `fresh`, `partial` or `failed`; `code` and `reason` say why it is one of the latter."""
+    """The progress of a job as other processes see it, stored no more often than somebody would look.
+
+    Times are UTC, `YYYY-MM-DDTHH:MM:SS.ffffffZ`; `done`, `total` and `tokens` count embedded texts. `ended` is
+    empty while the job runs, then `fresh`, `partial` or `failed`; `code` and `reason` say why it is one of the
+    last two.
+    """
 
     def __init__(self, base: Base, verb: str) -> None:
         self._base = base
@@ -205,7 +218,7 @@ class JobNote:
         self._noted = 0.0
 
     def note(self, *, now_at_all: bool = False, **changes: Any) -> None:
-        """Take changes; write them if it is time to, or `now_at_all`."""
+        """Apply changes; store them if it is time to, or with `now_at_all`."""
         self._told |= changes
         if now_at_all or time.monotonic() - self._noted >= _PAUSE:
             self._told["updated"] = self._base.wiring.clock.now()
@@ -215,7 +228,7 @@ class JobNote:
 
 @contextmanager
 def note_job(base: Base, verb: str) -> Iterator[JobNote]:
-    """The note of a job that begins. An error that ends it is written down; of one that is killed nothing is."""
+    """Keep the note of a job while the block runs; an error that ends the job is stored, a kill is not."""
     book = JobNote(base, verb)
     book.note(now_at_all=True)
     try:
@@ -226,7 +239,10 @@ def note_job(base: Base, verb: str) -> Iterator[JobNote]:
 
 
 def job_report(root: Path, notes: BaseStore) -> dict[str, Any] | None:
-    """The job that runs or ran last, with `running`; one that ended without saying so was `interrupted`. None: none ran."""
+    """Return the job that runs or ran last, with `running`; None where none ran.
+
+    A job that ended without a final state is `interrupted`.
+    """
     entry = notes.note(JOB)
     if not isinstance(entry, dict) or {name: type(value) for name, value in entry.items()} != _JOB:
         return None

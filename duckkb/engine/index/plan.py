@@ -1,4 +1,4 @@
-"""The index as it stands, counted type by type, and what an index job will take, before anything is spent."""
+"""The present state of the index, counted by type, and the cost of an index job before anything is spent."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +15,7 @@ from duckkb.llm.windows import estimate_window_tokens
 from duckkb.ontology.model import RecordType
 
 _SAMPLE = 512
-"""Texts of a type whose tokens are counted; those of the others are taken to be as many."""
+"""Texts of a type whose tokens are counted; the average stands for the others."""
 
 _DRAWN = 64
 """Records of a type for which rows of the team's cache are recomputed."""
@@ -24,10 +24,13 @@ Told = Literal["counted", "estimated"]
 
 
 class TypeSurvey(Struct):
-    """One type as it stands: its entries, the different texts behind their vectors (`first_texts` of which no earlier type with
-    the same model has), and of these the ones that no cache holds (`missing`) or that one holds which nobody has checked
-    (`withheld`, text by key). `untold` are texts that an earlier type with the same model has counted already; of the
-    `token_texts`, which need token rows, `tokens` lack them."""
+    """The state of one type: its entries, the different texts behind its vectors, and what these lack.
+
+    `first_texts` counts the texts that no earlier type with the same model has. `missing` counts texts that no
+    cache has, `untold` those of them that an earlier type with the same model has counted already. `withheld`
+    are texts with an unchecked vector, by key.
+    Of `token_texts`, which need token rows, `tokens` lack them.
+    """
 
     kind: RecordType
     entries: int = 0
@@ -45,7 +48,7 @@ class TypeSurvey(Struct):
         return self.missing + self.untold + len(self.withheld)
 
     def note(self, key: bytes, text: str) -> None:
-        """Count a missing text. The sample is of the lowest keys: they are hashes, so that it is drawn at random."""
+        """Count a missing text. The sample is of the lowest keys; keys are hashes, so the sample is random."""
         self.missing += 1
         self.sample.append((key, text))
         if len(self.sample) > 2 * _SAMPLE:
@@ -53,7 +56,9 @@ class TypeSurvey(Struct):
 
 
 class Surveyed(Struct, frozen=True):
-    """All types, and whether the team's cache holds what they need; `caches` is the stamp of what was looked into."""
+    """All surveyed types, and whether the team's cache holds what they need; `caches` is the stamp of the caches
+    read.
+    """
 
     types: Sequence[TypeSurvey]
     team: TeamState
@@ -74,18 +79,24 @@ class Surveyed(Struct, frozen=True):
 
     @property
     def pending(self) -> int:
-        """The texts without a vector that can be used: `missing` and `unverified`."""
+        """The number of texts without a usable vector: `missing` and `unverified`."""
         return sum(type_survey.missing + len(type_survey.withheld) for type_survey in self.types)
 
     def write_down(self, base: Base) -> None:
-        """For those who ask next; unless the counts depend on what this machine will find of rows from elsewhere."""
+        """Store the counts for later calls, unless they depend on rows from elsewhere that this machine has not
+        checked.
+        """
         if not any(type_survey.withheld for type_survey in self.types):
             notes.remember(base, self.counts, self.caches)
 
 
 class TypePlan(Struct, frozen=True):
-    """What one type takes. `verified` texts have their vector, `missing` ones will be embedded, `unverified` ones are in a
-    cache from elsewhere, of which a sample is recomputed first. `minutes` and `price` are None where nothing is known to reckon them by."""
+    """The work for one type.
+
+    `verified` texts have their vector, `missing` ones will be embedded, `unverified` ones lie in a cache from
+    elsewhere, of which a sample is recomputed first. `minutes` and `price` are None where they cannot be
+    estimated.
+    """
 
     type: str
     model: str
@@ -101,7 +112,7 @@ class TypePlan(Struct, frozen=True):
 
 
 class IndexPlan(Struct, frozen=True):
-    """What an index job will do. `fresh`: nothing is missing, in the team's cache either."""
+    """The plan of an index job. `fresh`: nothing is missing, in the team's cache either."""
 
     types: tuple[TypePlan, ...]
     team_cache: TeamState
@@ -141,8 +152,10 @@ class IndexPlan(Struct, frozen=True):
 
 
 def survey(base: Base, kinds: Collection[RecordType] | None = None) -> Surveyed:
-    """Look through all records (those of some `kinds`) at what they need and at what the caches hold of it. Computes neither
-    tokens nor vectors."""
+    """Look through all records (those of `kinds`), and compare what they need with what the caches hold.
+
+    Computes neither tokens nor vectors.
+    """
     base.cache.look_again()
     caches = base.cache.stamp()
     missing_keys, known_keys = set[bytes](), set[bytes]()
@@ -159,12 +172,12 @@ def survey(base: Base, kinds: Collection[RecordType] | None = None) -> Surveyed:
 
 
 def plan_index(base: Base) -> IndexPlan:
-    """What an index job would do, and what that would take; spends nothing."""
+    """Return the work and the cost of an index job; spends nothing."""
     return plan(base, survey(base))
 
 
 def glance(base: Base) -> Counts:
-    """What is known of the index without going through all records of a large base; never a guess."""
+    """Return the known counts of the index, without reading all records of a large base; never an estimate."""
     counts = notes.recall(base)
     return counts if _is_whole(counts) or not notes.is_small(base) else survey(base).counts
 
@@ -174,8 +187,11 @@ def _is_whole(counts: Counts) -> bool:
 
 
 def status(base: Base) -> dict[str, Any]:
-    """Chunks by type, how many texts lack a vector and how many have one that was not checked, whether the team's cache holds exactly what is needed, and the job that runs
-    or ran last. What is not known from before is counted, and written down."""
+    """Return the state of the index; counts that are unknown are computed and stored.
+
+    It has the chunks by type, the texts without a vector, the texts with an unchecked one, whether the team's
+    cache holds exactly what is needed, and the job that runs or ran last.
+    """
     counts = notes.recall(base)
     if not _is_whole(counts):
         overview = survey(base)
@@ -197,8 +213,11 @@ def status(base: Base) -> dict[str, Any]:
 
 
 def sample_caches(base: Base) -> None:
-    """Have rows of the team's cache for some records recomputed, drawn so that no forger foresees them, as a search does for
-    all: a file that does not agree is a finding of the cache and is not used. An endpoint, which wants money, is not asked."""
+    """Recompute rows of the team's cache for some records, drawn so that no forger can foresee them.
+
+    A search does the same for all records. A file that does not agree is a finding of the cache and is not
+    used. Endpoints, which cost money, are not asked.
+    """
     from random import SystemRandom
 
     for kind in base.ontology if base.cache.team_paths() else ():
@@ -212,15 +231,17 @@ def sample_caches(base: Base) -> None:
 
 
 def plan(base: Base, found: Surveyed) -> IndexPlan:
-    """What a job would do about what was found."""
+    """Return the work of a job for a survey."""
     return IndexPlan(tuple(_plan(base, type_survey) for type_survey in found.types), found.team)
 
 
 def _inspect_type(
     base: Base, kind: RecordType, missing_keys: set[bytes], team_keys: set[bytes]
 ) -> tuple[TypeSurvey, set[bytes], bool]:
-    """One type, the keys of its texts, and whether the team's cache has all that it needs. `missing_keys` are those
-    counted so far."""
+    """Survey one type; return also the keys of its texts, and whether the team's cache has all that it needs.
+
+    `missing_keys` are the missing keys counted so far.
+    """
     model, type_survey, complete = base.fingerprint(kind), TypeSurvey(kind), True
     text_keys: set[bytes] = set()
     for records in slabs(base, kind):
@@ -245,15 +266,17 @@ def _inspect_type(
 
 
 def _find_missing_vectors(base: Base, texts: dict[bytes, str], model: Fingerprint | None) -> list[bytes]:
-    """Those of the texts whose vectors the caches do not give."""
+    """Return the keys of the texts whose vectors the caches lack."""
     if model is None or not texts:
         return []
     return base.cache.lacking("vector", texts, model)
 
 
 def iter_missing_texts(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Iterator[dict[bytes, str]]:
-    """The texts of a type that lack a vector as the caches are now, at least `size` at a time; each is put into `asked`,
-    and comes once."""
+    """Yield the texts of a type that lack a vector in the present caches, at least `size` at a time.
+
+    Each text is added to `asked`, and comes once.
+    """
     model, batch = base.fingerprint(kind), dict[bytes, str]()
     for records in slabs(base, kind):
         texts = base.builder.needs(kind, records).vectors
@@ -289,7 +312,7 @@ def _plan(base: Base, type_survey: TypeSurvey) -> TypePlan:
 
 
 def _estimate_tokens(base: Base, type_survey: TypeSurvey) -> tuple[int, Told]:
-    """Tokens of the missing texts: counted by the model where it tells and they are few."""
+    """Estimate the tokens of the missing texts; the model counts them where it can and they are few."""
     if not type_survey.missing:
         return 0, "counted"
     texts = [text for _, text in sorted(type_survey.sample)[:_SAMPLE]]
@@ -303,6 +326,6 @@ def _estimate_tokens(base: Base, type_survey: TypeSurvey) -> tuple[int, Told]:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """None where one of them is not known."""
+    """Add the values; None where one of them is unknown."""
     known_values = [value for value in values if value is not None]
     return round(sum(known_values), 6) if len(known_values) == len(values) else None

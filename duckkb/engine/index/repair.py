@@ -1,4 +1,7 @@
-"""Repair: derived state that is damaged is dropped and made again. Truth, the team's cache and a sealed write are not ours."""
+"""Repair: drops damaged derived state and makes it again.
+
+It never touches truth, the team's cache or a sealed write.
+"""
 
 import contextlib
 import os
@@ -29,14 +32,16 @@ UNSEALED = "an interrupted write that was never sealed"
 
 
 class Need(Struct, frozen=True):
-    """One thing to repair: its path, relative to the base where it lies in it, and what is wrong with it."""
+    """A thing to repair: its path, relative to the base where it lies inside, and what is wrong with it."""
 
     path: str
     what: str
 
 
 class RepairOptions(Struct, frozen=True):
-    """`everything` drops what is derived of this base, sound or not; `timeout` is in seconds."""
+    """The options of a repair: `everything` drops all derived state of this base, sound or not; `timeout` is in
+    seconds.
+    """
 
     everything: bool = False
     check_only: bool = False
@@ -44,8 +49,11 @@ class RepairOptions(Struct, frozen=True):
 
 
 class Repaired(Struct, frozen=True):
-    """What was wrong, and what was done: rows of a damaged cache that were kept, token rows made anew, chunks whose
-    vector is pending afterwards, and why nothing was made anew where that is so."""
+    """The result of a repair.
+
+    It has what was wrong, the rows of a damaged cache that were kept, the token rows made anew, the chunks
+    whose vector is pending, and the reason where nothing was made anew.
+    """
 
     needs: tuple[Need, ...]
     kept: int = 0
@@ -56,10 +64,12 @@ class Repaired(Struct, frozen=True):
 
 
 def repair(place: Place, options: RepairOptions, wire: Callable[[], Wiring]) -> Repaired:
-    """Drop what is damaged of the derived state, keep of it what is good, and make the tokens again. Where nothing is
-    damaged, nothing is touched. Missing vectors are left to searches and `index build`.
+    """Drop damaged derived state, keep its good rows, and make the tokens again. Sound state is not touched.
 
-    Raises `errors.Unavailable` (E_LOCKED) while another process writes, `errors.StateError` (E_RECOVER, E_TRACKED_STATE).
+    Missing vectors are left to searches and `index build`.
+
+    Raises `errors.Unavailable` (E_LOCKED) while another process writes, `errors.StateError` (E_RECOVER,
+    E_TRACKED_STATE).
     """
     root = Path(place.root)
     refuse_tracked_state(root)
@@ -87,7 +97,10 @@ def repair(place: Place, options: RepairOptions, wire: Callable[[], Wiring]) -> 
 
 
 def state_needs(place: Place) -> list[Need]:
-    """What is left over or out of place in `.duckkb/` and in the store, but for rows of the cache. Looks only."""
+    """Return what is left over or misplaced in `.duckkb/` and in the store, except rows of the cache.
+
+    Changes nothing.
+    """
     return list(_state_needs(place))
 
 
@@ -123,8 +136,11 @@ def _state_needs(place: Place) -> Iterator[Need]:
 
 
 def _find_temporaries(root: Path) -> list[Path]:
-    """Files that are written beside their place and renamed. Under the exclusive lock, or by rows that are made again
-    when they are missed, nobody needs one that is found."""
+    """Return the leftover temporary files, which are written beside their place and renamed.
+
+    Nobody needs them: either the exclusive lock is held, or the rows they were for are made again when they are
+    missed.
+    """
     folder = state.folder_of(root)
     candidates = folder.glob(atomic_write.DRAFTS) if state.is_folder(folder) else ()
     return sorted(path for path in candidates if path.is_file() and not path.is_symlink())
@@ -138,9 +154,12 @@ def _refuse_sealed_write(root: Path) -> None:
 
 
 def _apply_repairs(place: Place, needs: Sequence[Need]) -> int:
-    """Each step can be stopped and begun again; returns the number of rows of the cache that were kept."""
+    """Carry out the repairs; return the number of cache rows that were kept.
+
+    Each step can be stopped and repeated.
+    """
     root, cache = Path(place.root), CacheStore(place.shared)
-    protocol.recover(root)  # nothing is sealed, so this discards
+    protocol.recover(root)  # nothing is sealed, so this discards the journal
     for path in _find_temporaries(root):
         path.unlink(missing_ok=True)
     for path in (state.folder_of(root) / name for name in _OLD_FOLDERS):
@@ -156,8 +175,10 @@ def _apply_repairs(place: Place, needs: Sequence[Need]) -> int:
 
 
 def _rebuild(base: Base, everything: bool) -> tuple[int, int]:
-    """Make the tokens that are missing now; (token rows made, chunks without a vector). With `everything` no row of this
-    base counts: other bases keep theirs."""
+    """Make the missing tokens; return the token rows made and the chunks without a vector.
+
+    With `everything`, no row of this base counts as present; other bases keep theirs.
+    """
     with contextlib.closing(base):
         if everything:
             base.cache.store.forget(base.live_keys())
@@ -166,7 +187,10 @@ def _rebuild(base: Base, everything: bool) -> tuple[int, int]:
 
 
 def _collect_team_notices(place: Place) -> tuple[Notice, ...]:
-    """The team's cache is truth's folder: what is wrong with it is said, with the command that may write there."""
+    """Return notices of faults in the team's cache, with the command that may write there.
+
+    The team's cache lies in the folder of truth, so a repair does not write it.
+    """
     cache = SearchCache.open(Path(place.root))
     cache.team_numbers()
     findings = cache.findings

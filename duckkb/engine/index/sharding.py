@@ -1,8 +1,9 @@
-"""Shards of an index job: which texts each has, one of them made, and those that others made taken in.
+"""Shards of an index job: plan the shares, make one, and adopt those that other machines made.
 
-Every machine reads the whole base and embeds its share: nothing is handed out, so nothing can be lost on the way. A share follows from
-truth, ontology and models alone; of it, what the team's cache holds is left out, which is the same on every clone of a commit. The
-cache of a machine is not asked, as each has another.
+Every machine reads the whole base and embeds its share; nothing is handed out, so nothing can be lost. A share
+follows from truth, ontology and models, without what the team's cache holds, which is the same on every clone
+of a commit.
+The local cache is not asked, since it differs between machines.
 """
 
 import math
@@ -37,7 +38,9 @@ To = Literal["local", "team"]
 
 
 class ShardShare(Struct, frozen=True):
-    """One share: the different texts with a vector, those of them that are to be embedded, and about how many tokens these are."""
+    """The share of one machine: its different texts with a vector, those to embed, and an estimate of their
+    tokens.
+    """
 
     shard: str
     texts: int
@@ -46,7 +49,7 @@ class ShardShare(Struct, frozen=True):
 
 
 class ShardPlan(Struct, frozen=True):
-    """All shares under one digest. `whole` says what they come to, by type."""
+    """All shares under one digest. `whole` has the totals by type."""
 
     digest: str
     shares: tuple[ShardShare, ...]
@@ -54,8 +57,11 @@ class ShardPlan(Struct, frozen=True):
 
 
 class ShardBuilt(Struct, frozen=True):
-    """What came of one share: its file, the texts that are in it or are to be, those that an earlier run had made (`kept`), and
-    what this run did. A file is there where `built.pending` is 0."""
+    """The result of making one share: its file, the texts in it, those an earlier run made (`kept`), and this
+    run's job.
+
+    The file exists where `built.pending` is 0.
+    """
 
     shard: str
     plan: str
@@ -66,8 +72,11 @@ class ShardBuilt(Struct, frozen=True):
 
 
 class Adopted(Struct, frozen=True):
-    """The shards that were taken in, the texts in them, the texts of the base that still lack a vector, the files that were
-    written, and with `partial` what is wrong with the others."""
+    """The result of adopting shards: the shards, their texts, the texts that still lack a vector, and the files
+    written.
+
+    With `partial`, it also has what is wrong with the other shards.
+    """
 
     plan: str
     shards: tuple[str, ...]
@@ -79,7 +88,7 @@ class Adopted(Struct, frozen=True):
 
 
 class _Looked(Struct):
-    """One walk through the base: the keys of all vectors, and the texts that were asked for, by type and key."""
+    """The result of one walk through the base: the keys of all vectors, and the wanted texts by type and key."""
 
     keys: bytearray = field(default_factory=bytearray)
     texts: dict[str, dict[bytes, str]] = field(default_factory=lambda: defaultdict(dict))
@@ -91,7 +100,10 @@ class _Looked(Struct):
 
 
 def shard_plan(base: Base, count: int, *, everything: bool = False) -> ShardPlan:
-    """What each of so many shards has; with `everything` also what the team's cache holds. Spends nothing."""
+    """Return the share of each of `count` shards; with `everything` also texts that the team's cache holds.
+
+    Spends nothing.
+    """
     left_out = _collect_excluded_keys(base, everything)
     scan = _scan_base(base, lambda key: key not in left_out)
     for type_survey in scan.surveys:
@@ -120,9 +132,12 @@ def build_shard(
     options: JobOptions = _DEFAULTS,
     listen: Listen = lambda _: None,
 ) -> ShardBuilt:
-    """Make one share and write it into the folder `out`, all or nothing; what an earlier run had made of it is kept. Nothing else is
-    written, neither in the base nor in the caches. Of the `options`, budgets and `wait` count. Raises `errors.Unavailable` (E_LOCKED) while another process makes it,
-    `errors.UsageError` (E_PATH, or for a file that would be too large), `errors.Refused` (E_SPARSE)."""
+    """Make one share and write it into the folder `out`, all or nothing; what an earlier run made of it is kept.
+
+    Nothing else is written, neither in the base nor in the caches. Of the `options`, budgets and `wait` count.
+    Raises `errors.Unavailable` (E_LOCKED) while another process makes the same share, `errors.UsageError`
+    (E_PATH, or for a file that would be too large), `errors.Refused` (E_SPARSE).
+    """
     _refuse(base)
     target = outside.writable(out, base.root, base.wiring.env)
     left_out = _collect_excluded_keys(base, everything)
@@ -159,9 +174,11 @@ def build_shard(
 
 
 def adopt(base: Base, folder: Path, *, to: To = "local", partial: bool = False) -> Adopted:
-    """Take in the shards that lie in a folder: for this base on this machine, or written as the team's cache, too. A sample of each is
-    recomputed before any is believed. All of them are taken, or with `partial` those that are sound, or none: raises
-    `errors.StateError` (E_SHARD) with everything that is wrong, each shard by its name."""
+    """Adopt the shards of a folder: for this base on this machine, or also written as the team's cache.
+
+    A sample of each shard is recomputed before any is trusted. All are taken, or with `partial` the sound ones,
+    or none: raises `errors.StateError` (E_SHARD) with every fault, each shard by its name.
+    """
     _refuse(base)
     shard_files, scan = _list_shards(folder), _scan_base(base, lambda key: True)
     with closing(_ShardCheck(base, folder, scan, shard_files)) as check:
@@ -227,7 +244,7 @@ def _report_shard(file: ShardFile, texts: int, kept_count: int, result: Built) -
 
 
 class _ShardWork(JobWork):
-    """As any job's work, on the texts of one share; what is made goes into its partial file."""
+    """The work of a job on the texts of one share; its vectors go into the partial file of the share."""
 
     def __init__(
         self, base: Base, options: JobOptions, listen: Listen, texts: Mapping[str, Texts], partial: Partial
@@ -258,7 +275,7 @@ class _ShardWork(JobWork):
 
 
 class _ShardCheck:
-    """What is wrong with the shards of a folder, by the base that they are for. `plan` is the digest that they are held against."""
+    """A check of the shards in a folder against the base that they are for; `plan` is the expected digest."""
 
     def __init__(self, base: Base, folder: Path, looked: _Looked, found: Sequence[ShardFile]) -> None:
         self._base, self._folder, keys = base, folder, bytes(looked.keys)
@@ -285,7 +302,9 @@ class _ShardCheck:
         self._cache.close()
 
     def sound(self) -> list[ShardFile]:
-        """The shards that may be taken in; `problems` has what is wrong with the others and what is not there."""
+        """Return the shards that may be adopted; `problems` collects the faults of the others and the missing
+        ones.
+        """
         whole = [shard_file for shard_file in self._own if self._is_whole(shard_file)]
         by_kind: dict[str, dict[bytes, str]] = defaultdict(dict)
         for shard_file in whole:
@@ -305,15 +324,18 @@ class _ShardCheck:
         return sound
 
     def number(self, one: ShardFile) -> int:
-        """Its number in the store."""
+        """Return the number of the shard in the store."""
         return self._cache.team_numbers()[TeamFile(self._folder, one.name)]
 
     def keys(self, one: ShardFile) -> set[bytes]:
-        """The keys of the vectors that it has."""
+        """Return the keys of the vectors that the shard has."""
         return self._cache.keys_of(TeamFile(self._folder, one.name))
 
     def _is_whole(self, shard_file: ShardFile) -> bool:
-        """Whether it can be read, every row, and has one for each of its texts, but for those that the caches have, and no other."""
+        """Check that every row can be read, and that the shard has one row for each of its texts and no other.
+
+        Texts that the caches have may be missing.
+        """
         is_read = TeamFile(self._folder, shard_file.name) in self._cache.team_numbers()
         faults = [finding.message for finding in self._cache.findings if finding.path == shard_file.name]
         if is_read:
@@ -327,7 +349,7 @@ class _ShardCheck:
         return not faults
 
     def _is_honest(self, shard_file: ShardFile) -> bool:
-        """Whether its sample agreed, and each row names the model and the text that its key is made of."""
+        """Check that the sample agreed, and that each row names the model and the text from which its key is made."""
         if TeamFile(self._folder, shard_file.name) not in self._cache.team_numbers():
             self._report_fault(shard_file, "rows of it did not agree with what was recomputed")
             return False

@@ -1,7 +1,8 @@
-"""Publish: from what a target holds to a commit, as one delta that git tells.
+"""Publish: makes one delta from what a target holds to a commit, by git's differences.
 
-Read from git alone, never from the files: what is published is what anybody finds at that commit. Only the files that differ are
-read, and of the target only what they touch; a type in which records stand twice, which touched files cannot tell, is compared whole.
+It reads from git alone, never from the files: anybody finds at that commit what is published. Only differing
+files are read, and from the target only what they touch. A type with duplicated records is compared whole,
+since touched files cannot tell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +38,7 @@ _LENGTHS, _MENDED = "lengths", "mended"
 
 
 class TypeChange(Struct, frozen=True):
-    """What becomes of one type: the rows to put, the ids that leave (replaced ones among them), and what is noted then."""
+    """The change of one type: rows to put, ids to remove (replaced ones among them), and the note for the target."""
 
     kind: RecordType
     puts: Sequence[StoredRow]
@@ -59,7 +60,7 @@ class TypeChange(Struct, frozen=True):
 
 
 class Commit:
-    """A commit that is to be published: its types, and what makes entries of its records. `wiring` is of that revision."""
+    """A commit to publish: its types, and the builder of entries of its records. `wiring` is of that revision."""
 
     def __init__(self, wiring: Wiring, cache: SearchCache) -> None:
         assert wiring.at is not None, "a commit is published, not files"
@@ -73,12 +74,12 @@ class Commit:
 
     @cached_property
     def tree(self) -> Tree:
-        """All of its records."""
+        """All records of the commit."""
         return at.tree(self.wiring, self.at)
 
     @cached_property
     def _ignored(self) -> IgnoreFiles:
-        """What .gitignore files leave out there, and where no touched file is one, also before."""
+        """The .gitignore rules at the commit; also those before it, where no touched file is a .gitignore."""
         root = self.wiring.root
         return IgnoreFiles.read(root, revisions.entries(root, self.at, at.places(root, self.wiring.ontology)))
 
@@ -89,8 +90,10 @@ class Commit:
 
     @cached_property
     def configuration(self) -> dict[str, PublishedFile]:
-        """The configuration as it is published: a file for each type and policy, so that who sees some sees those files alone, and
-        the rest in one. Judged questions, which name records, are left out."""
+        """Return the configuration as it is published: one file for each type and policy, and one for the rest.
+
+        A caller with some types sees the files of these alone. Judged questions, which name records, are left out.
+        """
         kinds = {kind.name: kind for kind in self.kinds}
         general: dict[str, Any] = {}
         files: dict[str, PublishedFile] = {}
@@ -109,7 +112,7 @@ class Commit:
 
     @property
     def watermark(self) -> Watermark:
-        """Of its records as they would be published: the fingerprint names all that shapes them beside these."""
+        """Return the watermark of its records as published: the fingerprint names all that shapes them."""
         settings = self.wiring.settings
         shape_parts: list[object] = [_FORMAT, str(self.wiring.tokenizer.fingerprint), settings.language]
         for kind in self.kinds:
@@ -123,13 +126,13 @@ class Commit:
                 kind.relational,
                 type_settings.vectors,
             )
-            of_documents = () if kind.source is None else (repr(kind.source),)  # which decides what the files say
+            of_documents = () if kind.source is None else (repr(kind.source),)  # the source decides how files are read
             shape_parts.append((*shape, str(model), self.builder.cut_by(kind), *of_documents))
         digest = blake2b(repr(shape_parts).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
         return Watermark(self.at.commit, digest)
 
     def whole(self) -> list[TypeChange]:
-        """All of its records."""
+        """Return the changes that publish all of its records."""
         return [
             TypeChange(
                 kind,
@@ -142,7 +145,7 @@ class Commit:
         ]
 
     def since(self, published: Publication, old: Revision) -> list[TypeChange] | None:
-        """What leads there from what is published of another commit; None where all of it has to be made ready anew."""
+        """Return the changes from what is published of another commit; None where everything must be made anew."""
         touched_files = revisions.compare_trees(
             self.wiring.root, old, self.at, at.places(self.wiring.root, self.wiring.ontology)
         )
@@ -156,7 +159,7 @@ class Commit:
         return [entry for entry in changes if entry.puts or entry.gone or entry.notes != published.notes(entry.kind)]
 
     def list_pending_changes(self, published: Publication) -> list[TypeChange]:
-        """The records that were published without all of their vectors, as far as these are there now."""
+        """Return the records that were published without some vectors, where these exist now."""
         changes = []
         for kind in self.kinds:
             ids = published.pending(kind)
@@ -177,7 +180,9 @@ class Commit:
         return [item for item in changes if item.puts]
 
     def lacking(self, changes: Iterable[TypeChange]) -> int:
-        """How many chunks of what is put have no vector that may be used: neither made here nor, after a sample, believed."""
+        """Return the number of chunks to put without a usable vector: neither made here nor accepted after a
+        sample.
+        """
         count = 0
         for change in changes:
             self._lengths[change.kind.name] = change.observed.lengths()
@@ -187,7 +192,7 @@ class Commit:
         return count
 
     def delta(self, parent: Watermark | None, changes: Sequence[TypeChange], *, is_whole: bool = False) -> Delta:
-        """The changes as a target takes them."""
+        """Return the changes as a delta for a target."""
         self._lengths |= {change.kind.name: change.observed.lengths() for change in changes}
         types = [TypeDelta(change.kind, self._rows(change), change.gone, change.notes) for change in changes]
         wiring = self.wiring
@@ -197,7 +202,7 @@ class Commit:
         row_stream = iter(change.puts)
         while rows := [*islice(row_stream, _BATCH)]:
             records = [row.record for row in rows]
-            # as each lane has them in a clone: the words of a record are those of its text, not of its chunks
+            # as in a clone: a record's words are those of its text, not of its chunks
             words, vectors = (self.builder.build(change.kind, records, lane) for lane in ("fts", "vector"))
             triples = zip(rows, words, vectors, strict=True)
             yield [
@@ -245,7 +250,10 @@ class Commit:
     def _diff_files(
         self, publication: Publication, kind: RecordType, before: Tree, after: Tree
     ) -> tuple[list[StoredRow], frozenset[int]] | None:
-        """What of a type is put and leaves, by the touched files alone; None where they do not tell: some record stands twice."""
+        """Return the rows to put and the ids to remove of a type, by the touched files alone.
+
+        None where they do not tell, since a record is duplicated.
+        """
         if before.is_mended(kind) or after.is_mended(kind):
             return None
         old = {row.record.id: row for row in before.rows(kind)}
@@ -262,7 +270,7 @@ class Commit:
         return puts, gone_ids
 
     def _compare_records(self, publication: Publication, kind: RecordType) -> tuple[list[StoredRow], frozenset[int]]:
-        """The same, of all of a type's records."""
+        """Return the rows to put and the ids to remove of a type, by comparing all of its records."""
         known_etags = dict(publication.etags(kind))
         puts, present = [], set()
         for row in self.tree.rows(kind):
@@ -274,7 +282,7 @@ class Commit:
 
 
 def faults(commit: Commit, published: Publication) -> Iterator[str]:
-    """In what a target differs from the commit that it says it holds, in sentences; nothing where it holds that."""
+    """Yield a sentence for each difference between a target and the commit that it claims to hold."""
     for kind in commit.kinds:
         there, here = published.etags(kind), {row.record.id: etag(row.line) for row in commit.tree.rows(kind)}
         if len(there) != len(here):

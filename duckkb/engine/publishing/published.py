@@ -1,7 +1,7 @@
-"""A base that is read where it is published: the same questions on the same paths, over a target instead of files.
+"""A base that is read from a target: the same questions on the same paths, over a database instead of files.
 
-It is a base like any other, of one commit: its tree, rows, lanes and tables ask the target what truth, and what is derived of it, say
-in a clone. It is never written.
+Its tree, rows, lanes and tables ask the target what a clone reads from truth and derived state. It has one
+commit and is never written.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -22,17 +22,17 @@ from duckkb.truth.files.table import Swapped, Table
 from duckkb.truth.files.tree import EdgeEnds, Side, Tree
 
 OBSERVED = "observed"
-"""Under what a target keeps what is observed of a type's fields."""
+"""Key under which a target stores the statistics of a type's fields."""
 
-_KEPT = 4_096  # rows that were asked for lately
+_KEPT = 4_096  # rows held, the latest requested
 _AT_ONCE = 500
 
 Ahead = Callable[[str], tuple[Notice, ...]]
-"""What must be said of a published commit, seen from a clone."""
+"""Function that returns the notices about a published commit, seen from a clone."""
 
 
 class PublishedTable(Table):
-    """The records of one type of a commit, found in a target when they are asked for."""
+    """The records of one type of a commit, read from a target on demand."""
 
     def __init__(self, kind: RecordType, target: Target) -> None:
         super().__init__({})
@@ -72,7 +72,7 @@ class PublishedTable(Table):
         raise AssertionError("what is published has no files")
 
     def fetch(self, ids: Iterable[int]) -> Mapping[int, StoredRow]:
-        """Have these records at hand, asked for together: those that were not. Other threads may let go of them at any time."""
+        """Fetch those of these records that are not held, in one request. Other threads may drop them at any time."""
         at_hand = self._by_id
         missing_ids = [record_id for record_id in ids if record_id not in at_hand]
         lines = self._target.now.lines(self._kind, missing_ids) if missing_ids else {}
@@ -83,7 +83,7 @@ class PublishedTable(Table):
         return rows
 
     def some(self, ids: Sequence[int]) -> Iterator[StoredRow]:
-        """The rows of these records, of those that there are; not held."""
+        """Yield the rows of those of these records that exist; they are not held."""
         for start in range(0, len(ids), _AT_ONCE):
             batch_ids = ids[start : start + _AT_ONCE]
             lines = self._target.now.lines(self._kind, batch_ids)
@@ -161,7 +161,7 @@ class PublishedTree(Tree):
 
 
 class PublishedRows(TreeRows):
-    """As `TreeRows`, with the vectors that were published."""
+    """Tree rows with the vectors that were published."""
 
     def __init__(self, base: "PublishedBase", kind: RecordType) -> None:
         super().__init__(base, kind)
@@ -186,7 +186,10 @@ def _with_vectors(row: Row, vectors: Mapping[tuple[str, int], Any]) -> Row:
 
 
 class PublishedBase(Base):
-    """What is published at a target of a commit. `ahead` says what must be known of that commit where there is a clone."""
+    """A base of the commit that is published at a target.
+
+    `ahead` has the notices about that commit where there is a clone.
+    """
 
     def __init__(self, wiring: Wiring, cache: SearchCache, target: Target, ahead: Ahead) -> None:
         super().__init__(wiring, PublishedTree(wiring.ontology, wiring.limits, target), cache)
@@ -219,8 +222,10 @@ class PublishedBase(Base):
 
 
 class FetchingLanes:
-    """Implements `ports.Lanes` over others: the records that a lane finds are fetched together, as their identities and lines are
-    asked for next."""
+    """Lanes (`ports.Lanes`) over other lanes that fetch all records of a hit list in one request.
+
+    Their identities and lines are asked for next.
+    """
 
     def __init__(self, lanes: Lanes, fetch: Callable[[Iterable[int]], object]) -> None:
         self._lanes = lanes

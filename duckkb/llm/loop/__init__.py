@@ -1,4 +1,4 @@
-"""Models that work with tools: the loop, what it takes and what it tells. docs/loop.md says how to use it."""
+"""Models that work with tools: the loop, its inputs and its events. docs/loop.md says how to use it."""
 
 from duckkb.llm.loop.calls import Call, CallRecord, Decision, PendingApproval, ToolError
 from duckkb.llm.loop.compaction import Compaction

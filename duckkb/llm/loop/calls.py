@@ -1,4 +1,4 @@
-"""A call of a tool, from what a model wrote to what it is told: as values, and as the JSON that both have."""
+"""A call of a tool, from what a model wrote to its result: as values, and as the JSON of both."""
 
 import hashlib
 import json
@@ -18,13 +18,17 @@ _MOST = 10
 
 
 class ToolError(Exception):
-    """What a tool says to the model that went wrong. Of other exceptions (but duckkb's own) only the kind is told: their text may
-    hold anything."""
+    """An error whose text a tool tells the model.
+
+    Of other exceptions (but duckkb's own) the model gets only the type: their text may hold anything.
+    """
 
 
 class Call(Struct, frozen=True):
-    """A call that a model asked for in a `turn`, under the id `call_id`. `arguments` is canonical JSON; what the model wrote,
-    where that is no object."""
+    """A call that a model asked for in a `turn`, under the id `call_id`.
+
+    `arguments` is canonical JSON, or the model's own text where that is no JSON object.
+    """
 
     turn: int
     call_id: str
@@ -33,12 +37,12 @@ class Call(Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Unique in its harness."""
+        """The id of the call, unique in its harness."""
         return f"{self.turn}.{self.call_id}"
 
     @property
     def args(self) -> Any:
-        """The arguments as an object, or the text that is none."""
+        """The arguments as an object, or the text where it is none."""
         try:
             arguments = parse_arguments(self.arguments)
         except ToolError:
@@ -47,13 +51,15 @@ class Call(Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the arguments."""
+        """The SHA-256 of the arguments."""
         return hashlib.sha256(self.arguments.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class CallRecord(Struct, frozen=True):
-    """What became of a call: the `result` as the model got it, or the `error`. `sequence` counts the records of a harness from 0;
-    `start` is UTC as records have it, `duration_ms` in milliseconds."""
+    """The outcome of a call: the `result` as the model got it, or the `error`.
+
+    `sequence` counts the records of a harness from 0; `start` is UTC as in records, `duration_ms` in milliseconds.
+    """
 
     call: Call
     sequence: int
@@ -65,20 +71,23 @@ class CallRecord(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What the model is told."""
+        """The text for the model."""
         if self.result is not None:
             return self.result
         return json.dumps({"status": self.status, "error": self.error}, ensure_ascii=False)
 
     @property
     def message(self) -> Message:
-        """That as the message that answers the call."""
+        """The message that answers the call."""
         return Message("tool", self.text, tool_call_id=self.call.call_id)
 
 
 class Begun(Struct, frozen=True):
-    """A call that is about to be executed, which is written down before it is: without a record behind it, it may have been.
-    `ticket_id` is empty for a call that needs no approval."""
+    """An entry that is written just before a call is executed; without a record behind it, the call may have been
+    executed.
+
+    `ticket_id` is empty for a call that needs no approval.
+    """
 
     call: Call
     start: str
@@ -86,7 +95,7 @@ class Begun(Struct, frozen=True):
 
 
 class Decision(Struct, frozen=True):
-    """What somebody decided on a ticket, having seen the arguments of this `digest`."""
+    """A decision on a ticket, by somebody who saw the arguments of this `digest`."""
 
     ticket_id: str
     digest: str
@@ -95,14 +104,14 @@ class Decision(Struct, frozen=True):
 
 
 class PendingApproval(Struct, frozen=True):
-    """A call that waits to be approved, and was not executed."""
+    """A call that waits for approval, and was not executed."""
 
     call: Call
     ticket_id: str
 
     @property
     def message(self) -> Message:
-        """What stands in the conversation until then."""
+        """The placeholder in the conversation until then."""
         notice = {
             "status": "pending_approval",
             "ticket_id": self.ticket_id,
@@ -112,7 +121,7 @@ class PendingApproval(Struct, frozen=True):
 
     @staticmethod
     def ticket_of(message: Message) -> str | None:
-        """The ticket that a message holds a place for; None for any other message."""
+        """Return the ticket whose placeholder a message is; None for any other message."""
         try:
             content = json.loads(message.content) if message.role == "tool" else None
         except (ValueError, RecursionError):
@@ -122,25 +131,28 @@ class PendingApproval(Struct, frozen=True):
         return content["ticket_id"] if isinstance(content.get("ticket_id"), str) else None
 
     def approve(self) -> Decision:
-        """That it be executed with these arguments."""
+        """Return the decision to execute the call with these arguments."""
         return Decision(self.ticket_id, self.call.digest, True)
 
     def reject(self, reason: str = "") -> Decision:
-        """That it be not; the model is told the reason."""
+        """Return the decision not to execute the call; the model is told the reason."""
         return Decision(self.ticket_id, self.call.digest, False, reason)
 
 
 def canonical(value: Any) -> str:
-    """The one JSON text of a value, whose names are in order.
+    r"""Return the canonical JSON text of a value: names sorted, ASCII.
 
     >>> canonical({"b": [1, "ü"], "a": None})
-    '{"a":null,"b":[1,"\\\\u00fc"]}'
+    '{"a":null,"b":[1,"\\u00fc"]}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments that a model wrote; an empty text is a call without any. Raises ToolError where they are no JSON object."""
+    """Parse the arguments that a model wrote; an empty text means none.
+
+    Raises ToolError unless they are a JSON object.
+    """
     try:
         arguments = json.loads(text or "{}", parse_constant=_refuse_constant)
         problem = next(foreign(arguments, ""), None)
@@ -158,7 +170,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def refuse_unfit(schema: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """Raises ToolError with what of the arguments does not satisfy the schema; values are not repeated."""
+    """Raise ToolError with the arguments that do not satisfy the schema; values are not repeated."""
     try:
         errors = list(compile_rule(schema).iter_errors(dict(given)))
     except ValueError:  # a number that the validator does not take

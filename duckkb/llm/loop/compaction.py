@@ -1,4 +1,7 @@
-"""What of a conversation is sent: the whole, or older rounds in a shorter form. The conversation itself stays as it is."""
+"""The view of a conversation that is sent: the whole, or older rounds in a shorter form.
+
+The conversation stays unchanged.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -9,23 +12,32 @@ from duckkb.messages import Message
 
 
 class Compaction(Struct, frozen=True):
-    """Beyond the last `keep_rounds` rounds (an answer of the model with the results of its calls), rounds are sent as what `compress`
-    makes of them, together with what it made before."""
+    """The rule by which older rounds are shortened.
+
+    A round is an answer of the model with the results of its calls. Rounds before the last `keep_rounds` are
+    sent as what `compress` makes of them, together with its earlier output.
+    """
 
     keep_rounds: int
     compress: Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
 
 
 class Compacted:
-    """A growing conversation as it is sent. What stands before the first round, and the system's and the user's messages of the first
-    `given` ones, always stay."""
+    """A growing conversation in the form in which it is sent.
+
+    The messages before the first round always stay, and so do the system's and the user's among the first
+    `given` messages.
+    """
 
     def __init__(self, chosen: Compaction | None, given: int, event_loop: EventLoop) -> None:
         self._chosen, self._given, self._event_loop = chosen, given, event_loop
         self._upto, self._shorter = 0, tuple[Message, ...]()
 
     def view(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """What is sent now. Where `compress` fails, or gives calls without their results, as it was before."""
+        """Return the messages to send now.
+
+        Where `compress` fails, or gives calls without their results, the previous form is sent.
+        """
         if self._chosen is None:
             return tuple(messages)
         starts = [at for at, message in enumerate(messages) if message.role == "assistant"]
@@ -41,7 +53,7 @@ class Compacted:
                 shorter = tuple(self._event_loop.settle(self._chosen.compress((*self._shorter, *older))))
                 if _is_whole(shorter):
                     self._upto, self._shorter = cut, shorter
-            except Exception:  # whatever it is: a conversation that is not shortened is still one
+            except Exception:  # any error: the conversation is then sent unshortened
                 pass
         first = starts[0] if starts else len(messages)
         kept_messages = [
@@ -54,7 +66,7 @@ class Compacted:
 
 
 def _is_whole(messages: Sequence[Message]) -> bool:
-    """Whether they are messages in which each call stands before its result, and each result behind its call."""
+    """Return whether all are messages, each call stands before its result, and each result behind its call."""
     open_calls: set[str] = set()
     for message in messages:
         if not isinstance(message, Message) or (open_calls and message.role != "tool"):

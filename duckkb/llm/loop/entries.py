@@ -1,4 +1,4 @@
-"""What a harness consists of, and the line of its file for each."""
+"""The entries of a harness, and the line of its file for each."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from duckkb.messages import Message, Usage, message_of
 
 
 class Conversed(Struct, frozen=True):
-    """The conversation that a run was given, where it is another one than the harness had."""
+    """The conversation that a run was given, where it differs from that of the harness."""
 
     messages: tuple[Message, ...]
 
@@ -24,7 +24,9 @@ class Said(Struct, frozen=True):
 
 
 class TurnUsage(Struct, frozen=True):
-    """What a turn took, None where the provider does not say; and why its answer ended, None where it broke off."""
+    """The tokens of a turn, None where the provider does not tell; and why its answer ended, None where it broke
+    off.
+    """
 
     turn: int
     usage: Usage | None
@@ -35,7 +37,7 @@ Entry = Conversed | Said | PendingApproval | Begun | CallRecord | TurnUsage
 
 
 def turn_of(entry: Entry) -> int:
-    """The turn that it belongs to."""
+    """Return the turn of an entry."""
     match entry:
         case Conversed():
             return 0
@@ -46,7 +48,7 @@ def turn_of(entry: Entry) -> int:
 
 
 def line(entry: Entry) -> dict[str, Any]:
-    """An entry as plain data, which `entry` reads again."""
+    """Return an entry as plain data, which `entry` reads again."""
     match entry:
         case Conversed():
             return {"line": "conversed", "messages": [message.as_object() for message in entry.messages]}
@@ -69,14 +71,14 @@ def line(entry: Entry) -> dict[str, Any]:
 
 
 def record_object(record: CallRecord) -> dict[str, Any]:
-    """A record as plain data."""
+    """Return a record as plain data."""
     fields: dict[str, Any] = {**_call_line(record.call), "sequence": record.sequence, "status": record.status}
     fields |= {"result": record.result} if record.result is not None else {"error": record.error}
     return fields | {"start": record.start, "duration_ms": record.duration_ms}
 
 
 def entry(line: Mapping[str, Any]) -> Entry:
-    """The entry of a line. Raises KeyError, TypeError or ValueError where it is none."""
+    """Read the entry of a line. Raises KeyError, TypeError or ValueError where it is none."""
     match line["line"]:
         case "conversed":
             return Conversed(tuple(map(message_of, line["messages"])))

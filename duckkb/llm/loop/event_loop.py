@@ -1,4 +1,6 @@
-"""The event loop of a run, on which what callers wrote as `async def` is awaited; and which forms of a function are refused."""
+"""The event loop of a run, on which `async def` functions of callers are awaited, and the check of a function's
+form.
+"""
 
 import inspect
 import threading
@@ -13,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class EventLoop:
-    """One loop in a thread of its own, which begins with the first coroutine. Safe to share between threads."""
+    """An event loop in a thread of its own, which starts with the first coroutine.
+
+    Safe to share between threads.
+    """
 
     def __init__(self) -> None:
         self._loop: AbstractEventLoop | None = None
@@ -21,7 +26,10 @@ class EventLoop:
         self._starting = threading.Lock()
 
     def settle(self, value: Any, on_start: "Callable[[Future[Any]], object]" = lambda _: None) -> Any:
-        """Return a value, or what an awaitable gives; raise what it raises. `on_start` gets the future, which can be cancelled."""
+        """Return a value, or the result of an awaitable; raise what it raises.
+
+        `on_start` gets the future, which can be cancelled.
+        """
         if not inspect.isawaitable(value):
             return value
         from asyncio import run_coroutine_threadsafe
@@ -52,14 +60,14 @@ class EventLoop:
 
 
 def refuse_form(what: str, function: object, parameters: int) -> None:
-    """Raise `errors.UsageError` for what cannot be called with so many arguments, or gives no value when it is."""
+    """Raise `errors.UsageError` for what cannot be called with so many arguments, or is a generator."""
     if not callable(function):
         raise UsageError(f"{what} is not a function", suggestion="give a function, plain or `async def`")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(f"{what} yields, and gives no value", suggestion="return the value, from `def` or `async def`")
     try:
         signature = inspect.signature(function)
-    except ValueError:  # some built-in ones have none
+    except ValueError:  # some built-in functions have no signature
         return
     try:
         signature.bind(*[None] * parameters)

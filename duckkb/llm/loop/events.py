@@ -1,4 +1,4 @@
-"""What a loop tells while it runs, and what it ends with. Deltas and calls come as the model gives them (`duckkb.messages`)."""
+"""The events of a loop, and its result. Deltas and calls come as the model gives them (`duckkb.messages`)."""
 
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,14 +32,14 @@ class ExecutionEnd(Struct, frozen=True):
 
 
 class ToolResult(Struct, frozen=True):
-    """What the model is told of a call; `frontend_data` is for who shows the conversation."""
+    """The result of a call as the model gets it; `frontend_data` is for the program that shows the conversation."""
 
     record: CallRecord
     frontend_data: Any = None
 
 
 class ApprovalNeeded(Struct, frozen=True):
-    """A call waits for approval; the run stops behind this turn."""
+    """A call waits for approval; the run stops after this turn."""
 
     pending: PendingApproval
 
@@ -52,9 +52,13 @@ class TurnEnd(Struct, frozen=True):
 
 
 class LoopResult(Struct, frozen=True):
-    """What came of a run. `ended`: the model `answered`; an `approval` is waited for; the turns reached their `limit`; it was
-    `cancelled`; or it `failed`, with the `error`. `content` is the answer, None where there is none. `messages` are the whole
-    conversation, however little of it was sent; `turns` and usage are of this run. `finish_reason` is the last answer's."""
+    """The result of a run.
+
+    `ended`: the model `answered`; an `approval` is waited for; the turns reached their `limit`; it was
+    `cancelled`; or it `failed`, with the `error`. `content` is the answer, None where there is none.
+    `messages` are the whole conversation, even where less of it was sent; `turns` and usage are of this run.
+    `finish_reason` is the last answer's.
+    """
 
     ended: Literal["answered", "approval", "limit", "cancelled", "failed"]
     messages: tuple[Message, ...]
@@ -68,7 +72,7 @@ class LoopResult(Struct, frozen=True):
 
     @property
     def total_usage(self) -> Usage:
-        """What all turns took, as far as providers said."""
+        """The tokens of all turns, as far as providers told them."""
         return sum((usage for usage in self.usage_history if usage is not None), Usage())
 
 
@@ -82,4 +86,4 @@ LoopEvent = (
     TurnStart | ReasoningDelta | ContentDelta | ToolCallDone | ExecutionStart | ExecutionEnd | ToolResult
     | ApprovalNeeded | TurnEnd | LoopEnd
 )  # fmt: skip
-"""What a loop tells, in the order in which it happens."""
+"""The events of a loop, in the order in which they happen."""

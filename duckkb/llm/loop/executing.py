@@ -1,5 +1,8 @@
-"""The calls of one turn, executed in threads side by side. Nobody waits for a thread beyond its tool's time, or once the run is
-cancelled: what it does then is told nowhere."""
+"""Executes the calls of one turn in threads side by side.
+
+No thread is waited for beyond its tool's time limit, or once the run is cancelled: what it does later is not
+recorded.
+"""
 
 import time
 from collections import deque
@@ -20,14 +23,17 @@ from duckkb.llm.loop.harness import Ending, Harness
 from duckkb.llm.loop.tools import Args, Records, Ticket, Tool, ToolContext, sides
 
 _WIDTH = 16
-"""Calls that run at once; the others wait, and their time with them."""
+"""Calls that run at once; waiting calls do not use up their time."""
 _GLANCE_S = 0.05
-"""How often is looked whether the run was cancelled."""
+"""Seconds between two checks whether the run was cancelled."""
 _UNKNOWN = "it may have been executed, and may still be"
 
 
 class Job(Struct, frozen=True):
-    """A call to be executed. `ticket_id` is that of an approval that was given; `again`: it may have been executed before."""
+    """A call to execute.
+
+    `ticket_id` names an approval that was given; `again`: it may have been executed before.
+    """
 
     call: Call
     tool: Tool
@@ -37,7 +43,7 @@ class Job(Struct, frozen=True):
 
 
 class _Done(Struct, frozen=True):
-    """What a thread says when it is through: a ticket that holds the call, or how the call ended."""
+    """The report of a finished thread: a ticket that holds the call, or how the call ended."""
 
     held: PendingApproval | None
     outcome: Ending | None = None
@@ -45,7 +51,7 @@ class _Done(Struct, frozen=True):
 
 
 class _Running:
-    """A call that a thread is at."""
+    """A call that a thread is executing."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.cancelled, self.start, self.began = job, Event(), now(), time.monotonic()
@@ -53,7 +59,7 @@ class _Running:
         self._awaited: Future[Any] | None = None
 
     def awaits(self, future: "Future[Any]") -> None:
-        """What it does is on the event loop now."""
+        """Note the future on the event loop that the call waits for."""
         self._awaited = future
         if self.cancelled.is_set():
             future.cancel()
@@ -73,8 +79,11 @@ class _Running:
 
 
 class Execution:
-    """Some calls, each with its record in the harness once `events` is through, or held by a ticket. `shown` has by the ids of calls
-    what is for the front end."""
+    """An execution of some calls.
+
+    Once `events` is exhausted, each call has its record in the harness, or is held by a ticket. `shown` has the
+    data for the front end by the ids of calls.
+    """
 
     def __init__(
         self, harness: Harness, metadata: Mapping[str, Any], cancel: Event | None, event_loop: EventLoop
@@ -85,7 +94,7 @@ class Execution:
         self.shown: dict[str, Any] = {}
 
     def events(self, jobs: Sequence[Job]) -> Iterator[ExecutionStart | ExecutionEnd]:
-        """Execute them. Raises what the harness raises where its file takes no more."""
+        """Execute the calls. Raises what the harness raises where its file cannot be written."""
         waiting = deque(jobs)
         try:
             while waiting or self._running:
@@ -104,7 +113,7 @@ class Execution:
                     if running_call.left_s <= 0 and self._said.empty()
                 ]
                 yield from self._stop_calls(late, "timeout")
-        finally:  # whoever reads the events went, or the disk failed: no thread begins anything any more
+        finally:  # the reader left, or the disk failed: no thread may begin a call now
             for running_call in self._running.values():
                 running_call.cancel()
             for running_call in [*self._running.values()]:
@@ -116,7 +125,7 @@ class Execution:
         Thread(target=self._run_job, args=(running, before), daemon=True, name=f"tool {job.call.tool}").start()
 
     def _receive_report(self) -> Iterator[ExecutionStart | ExecutionEnd]:
-        """Wait until a thread says something, or there may be something else to do."""
+        """Wait until a thread reports, or a limit may have passed."""
         nearest = max(0.0, min(running_call.left_s for running_call in self._running.values()))
         try:
             running, report = self._said.get(timeout=nearest if self._cancel is None else min(nearest, _GLANCE_S))
@@ -153,14 +162,16 @@ class Execution:
             if status == "timeout"
             else "the run was cancelled"
         )
-        with self._harness.still():  # it does not begin between the look and the record
+        with self._harness.still():  # so that the call cannot begin between this check and the record
             note = _UNKNOWN if self._harness.is_begun(running_call.job.call) else "it was not executed"
             return self._harness.end(
                 running_call.job.call, Ending(status, None, f"{why}; {note}", running_call.start, running_call.took_ms)
             )
 
     def _run_job(self, running_call: _Running, before: Records) -> None:
-        """In the thread: ask for a ticket where the tool wants one, else write down that it begins, and execute."""
+        """Run one call in its thread: ask for a ticket where the tool wants one, else record the start and
+        execute.
+        """
         job = running_call.job
         key = f"{self._harness.id}/{job.call.id}"
         context = ToolContext(self._metadata, before, job.call.turn, job.call.call_id, key, running_call.cancelled)
@@ -183,13 +194,13 @@ class Execution:
             )
             outcome = Ending("success", text, None, running_call.start, running_call.took_ms)
             self._said.put((running_call, _Done(None, outcome, frontend_data)))
-        except BaseException as problem:  # whatever a tool raises is what became of its call
+        except BaseException as problem:  # any exception of a tool is the outcome of its call
             outcome = Ending("error", None, describe_problem(problem), running_call.start, running_call.took_ms)
             self._said.put((running_call, _Done(None, outcome)))
 
 
 def describe_problem(problem: BaseException) -> str:
-    """What a model is told of an exception."""
+    """Return the text that a model gets for an exception."""
     if isinstance(problem, ToolError):
         return str(problem).encode("utf-8", "replace").decode() or "the tool failed"
     if isinstance(problem, DuckkbError):
@@ -198,5 +209,5 @@ def describe_problem(problem: BaseException) -> str:
 
 
 def now() -> str:
-    """UTC, as records have it."""
+    """Return the UTC time, in the form that records have."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,4 +1,4 @@
-"""The harness: what tools did and what was said, in the order in which it happened; it only grows."""
+"""The harness: an append-only log of tool results and messages, in the order in which they happened."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from duckkb.messages import Message
 
 
 class Ending(Struct, frozen=True):
-    """How a call ended: with a `result`, or an `error`."""
+    """The end of a call: a `result`, or an `error`."""
 
     status: Status
     result: str | None
@@ -29,7 +29,10 @@ class Ending(Struct, frozen=True):
 
 
 class Harness:
-    """In memory, or kept in a file (`Harness.open`). One run at a time goes on with it; threads of that run append to it."""
+    """A harness in memory, or stored in a file (`Harness.open`).
+
+    One run at a time uses it; its threads append to it.
+    """
 
     def __init__(self) -> None:
         self.id = uuid4().hex
@@ -40,9 +43,11 @@ class Harness:
 
     @classmethod
     def open(cls, path: str | Path, *, wait_s: float = 60.0) -> "Harness":
-        """The harness of a file, which is made where there is none, to go on with; close it, or use it in a `with` block. Waits
-        at most `wait_s` seconds for another who has it open. Raises `errors.StateError` (E_HARNESS) for a file that is damaged,
-        `errors.Unavailable` (E_LOCKED, E_IO)."""
+        """Open the harness of a file, which is created where it is absent; close it, or use it in a `with` block.
+
+        Waits at most `wait_s` seconds for another process or thread that has it open. Raises
+        `errors.StateError` (E_HARNESS) for a damaged file, `errors.Unavailable` (E_LOCKED, E_IO).
+        """
         file = HarnessFile(Path(path), wait_s)
         harness = cls()
         try:
@@ -58,7 +63,10 @@ class Harness:
 
     @classmethod
     def read(cls, path: str | Path) -> "Harness":
-        """The harness of a file as it stands there, to look at; waits for nobody. Raises as `open`."""
+        """Read the harness of a file as it is, without the right to append; waits for nobody.
+
+        Raises as `open` does.
+        """
         harness = cls()
         harness._take(read(Path(path)).lines, Path(path))
         harness._is_open = False
@@ -73,7 +81,7 @@ class Harness:
         self.close()
 
     def close(self) -> None:
-        """Nothing more is appended. Lets go of the file."""
+        """Refuse further entries and close the file."""
         with self._turn_taking:
             self._is_open = False
             if self._file is not None:
@@ -81,17 +89,17 @@ class Harness:
 
     @property
     def records(self) -> tuple[CallRecord, ...]:
-        """What became of calls, each once."""
+        """The records of calls, each once."""
         return tuple(entry for entry in self._now if isinstance(entry, CallRecord))
 
     @property
     def turn(self) -> int:
-        """How many turns there were, in all runs."""
+        """The number of turns in all runs."""
         return max((entries.turn_of(entry) for entry in self._now), default=0)
 
     @property
     def usage(self) -> tuple[TurnUsage, ...]:
-        """What each turn took."""
+        """The tokens of each turn."""
         return tuple(entry for entry in self._now if isinstance(entry, TurnUsage))
 
     @property
@@ -108,13 +116,13 @@ class Harness:
 
     @property
     def interrupted(self) -> tuple[Begun, ...]:
-        """The calls of which nobody knows whether they were executed: begun, each once, without a record."""
+        """The calls that may or may not have been executed: begun, each once, without a record."""
         begun_by_id = {entry.call.id: entry for entry in self._now if isinstance(entry, Begun)}
         return tuple(entry for entry in begun_by_id.values() if not self._has_entry(entry.call.id, CallRecord))
 
     @property
     def messages(self) -> tuple[Message, ...]:
-        """The conversation as it stood last, with results in the place of what was approved since."""
+        """The latest conversation, with results in the place of calls approved since."""
         conversation: list[Message] = []
         for entry in self._now:
             if isinstance(entry, Conversed):
@@ -125,7 +133,7 @@ class Harness:
 
     @property
     def last_answer(self) -> tuple[Message | None, str | None]:
-        """What the model said last, and why that ended: None where it broke off, or the process died before it said so."""
+        """The last message of the model, and why it ended: None where it broke off, or the process died before."""
         answers = (
             entry for entry in reversed(self._now) if isinstance(entry, Said) and entry.message.role == "assistant"
         )
@@ -134,7 +142,7 @@ class Harness:
         return (None, None) if last is None else (last.message, finish_by_turn.get(last.turn))
 
     def settled(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """Messages with the results of calls in the place of what held it while they waited for approval."""
+        """Return messages in which results replace the placeholders of calls that waited for approval."""
         records_by_id = {item.call.id: item for item in self.records}
         records_by_message = {
             item.message: records_by_id[item.call.id] for item in self.tickets.values() if item.call.id in records_by_id
@@ -142,12 +150,15 @@ class Harness:
         return tuple(records_by_message[item].message if item in records_by_message else item for item in messages)
 
     def record_of(self, call: Call) -> CallRecord | None:
-        """What became of a call."""
+        """Return the record of a call; None where there is none."""
         return next((record for record in self.records if record.call.id == call.id), None)
 
     def append(self, *more: Entry) -> None:
-        """Add what happened; of a harness with a file it is on the disk when this returns. Raises `errors.Unavailable` (E_IO),
-        `errors.UsageError` for one that is closed or was opened to be read."""
+        """Append entries; in a harness with a file they are on disk when this returns.
+
+        Raises `errors.Unavailable` (E_IO), and `errors.UsageError` for a harness that is closed or was opened
+        to be read.
+        """
         with self._turn_taking:
             if not self._is_open:
                 raise UsageError("this harness is closed, or was read to be looked at", suggestion="Harness.open(PATH)")
@@ -156,8 +167,11 @@ class Harness:
             self._entries += more
 
     def begin(self, begun: Begun, *, again: bool = False) -> None:
-        """Write down that a call will be executed now. Raises ToolError where it must not: it has a record, was begun (unless it
-        may be done `again`), or its ticket is another call's."""
+        """Record that a call will be executed now.
+
+        Raises ToolError where it must not be: it has a record, was begun (unless it may be done `again`), or
+        its ticket is another call's.
+        """
         with self._turn_taking:
             spent = self.record_of(begun.call) is not None or (self._has_entry(begun.call.id, Begun) and not again)
             if spent or (begun.ticket_id and self._has_ticket_conflict(begun.ticket_id, begun.call)):
@@ -165,14 +179,17 @@ class Harness:
             self.append(begun)
 
     def hold(self, pending: PendingApproval) -> None:
-        """Write down that a call waits for approval. Raises ToolError where its ticket is another call's, or the call has ended."""
+        """Record that a call waits for approval.
+
+        Raises ToolError where its ticket is another call's, or the call has ended.
+        """
         with self._turn_taking:
             if self._has_ticket_conflict(pending.ticket_id, pending.call) or self.record_of(pending.call) is not None:
                 raise ToolError("it was not executed: its ticket was used before")
             self.append(pending)
 
     def end(self, call: Call, outcome: Ending) -> CallRecord:
-        """The record of a call: the one that there is, as each has but one, or a new one."""
+        """Return the record of a call: the present one, as each call has one only, or a new one."""
         with self._turn_taking:
             record = self.record_of(call)
             if record is None:
@@ -182,18 +199,18 @@ class Harness:
             return record
 
     def is_begun(self, call: Call) -> bool:
-        """Whether it may have been executed."""
+        """Return whether the call may have been executed."""
         return self._has_entry(call.id, Begun)
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Nobody else appends meanwhile."""
+        """Keep other threads from appending while the block runs."""
         with self._turn_taking:
             yield
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Held by one run at a time. Raises `errors.Unavailable` (E_LOCKED)."""
+        """Reserve the harness for one run while the block runs. Raises `errors.Unavailable` (E_LOCKED)."""
         if not self._in_use.acquire(blocking=False):
             raise Unavailable("another run goes on with this harness", "E_LOCKED", "wait until it has ended")
         try:
@@ -210,7 +227,7 @@ class Harness:
         return any(isinstance(entry, kinds) and entry.call.id == call_id for entry in self._now)
 
     def _has_ticket_conflict(self, ticket_id: str, call: Call) -> bool:
-        """Whether a ticket stands for another call, or another for this call."""
+        """Return whether the ticket belongs to another call, or another ticket to this call."""
         ticket_entries = [
             entry for entry in self._now if isinstance(entry, PendingApproval | Begun) and entry.ticket_id
         ]

@@ -1,7 +1,8 @@
-"""The file of a harness: lines of JSON that are only ever appended, each synced to the disk before it counts.
+"""The file of a harness: JSON lines that are only ever appended, each synced to the disk before it counts.
 
-A line has in `sum` the first 16 hex digits of the SHA-256 of the sum before it and its own bytes without, so that none can be changed,
-dropped or moved unnoticed. A last line that is not whole was never acknowledged: whoever writes on removes it.
+`sum` of a line is the first 16 hex digits of the SHA-256 of the sum before it and its own bytes without the
+sum. So no line can be changed, dropped or moved unnoticed. An incomplete last line was never acknowledged: the
+next writer removes it.
 """
 
 import contextlib
@@ -25,7 +26,9 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_FOLLOW
 
 
 class Found(Struct, frozen=True):
-    """The whole lines of a file, how many bytes they take, and the sum of the last; `is_torn`: bytes stood behind them."""
+    """The content of a file: its whole lines, their bytes, and the sum of the last; `is_torn`: bytes stood behind
+    them.
+    """
 
     lines: tuple[Mapping[str, Any], ...]
     size: int
@@ -34,8 +37,10 @@ class Found(Struct, frozen=True):
 
 
 def read(path: Path) -> Found:
-    """What stands in a file, whoever writes to it. Raises `errors.StateError` (E_HARNESS) for one that is none or is damaged,
-    `errors.Unavailable` (E_IO)."""
+    """Read the whole lines of a file, even while somebody writes to it.
+
+    Raises `errors.StateError` (E_HARNESS) for a damaged or foreign file, `errors.Unavailable` (E_IO).
+    """
     try:
         return _parse_file(path, path.read_bytes())
     except OSError as error:
@@ -43,8 +48,10 @@ def read(path: Path) -> Found:
 
 
 class HarnessFile:
-    """The file, open to be appended to; nobody else has it so meanwhile, in this process or another. `lines` are those that were
-    there. Raises as `read`, and `errors.Unavailable` (E_LOCKED) where another has it longer than `wait_s` seconds."""
+    """A file that is open for appending, by nobody else in this or another process. `lines` are those it had.
+
+    Raises as `read` does, and `errors.Unavailable` (E_LOCKED) where another has it longer than `wait_s` seconds.
+    """
 
     def __init__(self, path: Path, wait_s: float) -> None:
         self._path, self._is_sound = path, True
@@ -62,7 +69,7 @@ class HarnessFile:
             if content.is_torn:
                 os.ftruncate(self._descriptor, content.size)
                 os.fsync(self._descriptor)
-            if not content.lines:  # it may be new, also where another one made it and died
+            if not content.lines:  # it may be new, even where another process created it and died
                 atomic_write.fsync_folder(path.parent)
         except BaseException as error:
             os.close(self._descriptor)
@@ -72,8 +79,10 @@ class HarnessFile:
         self.lines, self._size, self._sum = content.lines, content.size, content.sum
 
     def append(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Write lines behind the others; they are on the disk when this returns. Where it fails nothing is there, and the
-        file takes no more. Raises `errors.Unavailable` (E_IO)."""
+        """Append lines; they are on disk when this returns.
+
+        After a failure none of them is there, and the file takes no more. Raises `errors.Unavailable` (E_IO).
+        """
         if not self._is_sound:
             raise Unavailable(f"{self._path} takes no more: a write to it failed", "E_IO", "open it again")
         data, last = b"", self._sum
@@ -93,7 +102,7 @@ class HarnessFile:
         self._size, self._sum = self._size + len(data), last
 
     def close(self) -> None:
-        """Let go of the file. Whoever goes on with what it was opened for gets an error."""
+        """Close the file; later use raises an error."""
         if self._descriptor >= 0:
             self._is_sound = False
             os.close(self._descriptor)
@@ -117,7 +126,7 @@ def _parse_file(path: Path, data: bytes) -> Found:
     for number, text in enumerate(whole, 1):
         line = _parse_line(text, last)
         if line is None and number == len(whole) and not torn_end and number > 1 and b"\0" in text:
-            return Found(tuple(lines), size, last, True)  # blocks of it that never came to the disk
+            return Found(tuple(lines), size, last, True)  # blocks of the file that never reached the disk
         if line is None or (number == 1 and line.get("format") != FORMAT):
             message = f"{path}:{number} is not as it was written" if number > 1 else f"{path} is no file of a harness"
             raise StateError(message, "E_HARNESS", "take the file from a backup, or begin a new harness")
@@ -129,7 +138,7 @@ def _parse_file(path: Path, data: bytes) -> Found:
 
 
 def _parse_line(text: bytes, before: str) -> Mapping[str, Any] | None:
-    """The object of a line that is as it was written."""
+    """Return the object of an unchanged line; None for any other."""
     body, _, tail = text.rpartition(_SUM)
     if tail != f'{_sum(before, body)}"}}'.encode():
         return None

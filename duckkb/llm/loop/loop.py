@@ -1,6 +1,7 @@
-"""The loop: a model is asked, the tools that it calls are executed, it is told what they gave, until it answers.
+"""The loop: ask a model, execute the tools that it calls, tell it the results, until it answers.
 
-`stream` tells everything as it happens; `run` drains it."""
+`stream` yields everything as it happens; `run` drains it.
+"""
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -39,15 +40,21 @@ if TYPE_CHECKING:
     from threading import Event
 
 TurnPolicy = Callable[[int, Records, Mapping[str, Any]], Any]
-"""Of the number of a turn, the records so far and the metadata: what the system says before it (a text, a `Message` of the system,
-or that as an object), or None. It may be `async def`."""
+"""Function that returns a system message before a turn, or None.
+
+It gets the number of the turn, the records so far and the metadata. It returns a text, a `Message` of the
+system, or that as an object, and may be `async def`.
+"""
 WARNING = "One turn is left behind this one. Call what you still need now; then you have to answer."
 TERMINATE = "This is the last turn. Call no tool; answer with what you have."
 
 
 class ToolLoop(Struct, frozen=True):
-    """How a model works with tools. In the last of `max_turns` turns it is told `terminate_message` and may call nothing, in the
-    one before `warning_message`. `request` has the settings with which it is asked (temperature and so on)."""
+    """The setup of a model that works with tools.
+
+    In the last of `max_turns` turns the model is told `terminate_message` and may call nothing, in the one
+    before `warning_message`. `request` has the settings of each request (temperature and so on).
+    """
 
     model: ChatModel
     tools: tuple[Tool, ...] = ()
@@ -66,10 +73,14 @@ class ToolLoop(Struct, frozen=True):
         decisions: Sequence[Decision] = (),
         cancel: "Event | None" = None,
     ) -> Iterator[LoopEvent]:
-        """Everything as it happens; `LoopEnd` comes last. Without `messages`, which may be plain objects, it goes on with the conversation of the harness.
-        `decisions` are on tickets that an earlier run listed. Whoever stops reading cancels what runs. Raises `errors.UsageError`
-        (E_TICKET for a decision that fits no ticket; E_MODEL_CANNOT) before anything is done, `errors.Unavailable` (E_LOCKED;
-        E_IO) where another run has the harness or its file takes no more."""
+        """Yield everything as it happens; `LoopEnd` comes last.
+
+        Without `messages`, which may be plain objects, continue the conversation of the harness. `decisions`
+        are on tickets that an earlier run listed. A caller who stops reading cancels what runs.
+        Raises `errors.UsageError` (E_TICKET for a decision that fits no ticket; E_MODEL_CANNOT) before anything
+        is done, `errors.Unavailable` (E_LOCKED; E_IO) where another run has the harness or its file cannot be
+        written.
+        """
         if self.max_turns < 1:
             raise UsageError("max_turns is less than 1", suggestion="give at least one turn")
         refuse_unsound(self.tools)
@@ -91,7 +102,7 @@ class ToolLoop(Struct, frozen=True):
         cancel: "Event | None" = None,
         on_event: Callable[[LoopEvent], object] = lambda _: None,
     ) -> LoopResult:
-        """What `stream` ends with. Raises as `stream`, and what `on_event` raises."""
+        """Run the loop and return its result. Raises as `stream` does, and what `on_event` raises."""
         for event in self.stream(messages, harness, decisions, cancel):
             on_event(event)
             if isinstance(event, LoopEnd):
@@ -100,7 +111,7 @@ class ToolLoop(Struct, frozen=True):
 
 
 def _parse_message(value: "Message | Mapping[str, Any]") -> Message:
-    """A message, also one that is given as an object; raises `errors.UsageError`."""
+    """Return a message, also from a plain object; raises `errors.UsageError`."""
     if isinstance(value, Message):
         return value
     try:
@@ -113,7 +124,7 @@ def _parse_message(value: "Message | Mapping[str, Any]") -> Message:
 
 
 class _Run:
-    """One run, with the conversation as it grows."""
+    """A run, with its growing conversation."""
 
     def __init__(
         self,
@@ -127,7 +138,7 @@ class _Run:
         self._messages = list(harness.messages if messages is None else harness.settled(messages))
         answer, self._reason = harness.last_answer
         if self._reason is None and self._messages[-1:] == [answer] and not self._messages[-1].tool_calls:
-            self._messages.pop()  # it broke off, and is asked for again
+            self._messages.pop()  # it broke off; the model is asked again
         if not self._messages:
             raise UsageError("there are no messages to answer", suggestion="give at least the user's")
         self._metadata = MappingProxyType(dict(loop.metadata))
@@ -170,7 +181,7 @@ class _Run:
             self._ended, self._content = "answered", last.content
 
     def _settle_message(self, message: Message, elsewhere: Mapping[str, tuple[Call, Job | None]]) -> Message:
-        """What became of a call that waited for a ticket of another harness, in the place of what held it."""
+        """Replace the placeholder of a call that waited for a ticket of another harness by its outcome."""
         call_id = message.tool_call_id or ""
         if message.role != "tool" or call_id not in elsewhere:
             return message
@@ -180,7 +191,10 @@ class _Run:
         return placeholder if record is None else record.message
 
     def _known(self, tool_call: ToolCall) -> Call:
-        """A call that an interrupted run left without an answer."""
+        """Return the call of a tool call that an interrupted run left without an answer.
+
+        Unless the call waits for approval, record it as cancelled.
+        """
         call = resuming.call_of(self._harness.turn, tool_call)
         if not any(ticket.call.id == call.id for ticket in self._harness.pending):
             self._harness.end(call, Ending("cancelled", None, "the run ended before; it was not executed", now()))
@@ -212,12 +226,12 @@ class _Run:
         yield TurnEnd(turn, usage)
 
     def _iter_instructions(self, number: int, *, is_last: bool) -> Iterator[str]:
-        """What the system says before a turn."""
+        """Yield the system messages before a turn."""
         if self._loop.turn_policy is not None:
             try:
                 advice = self._event_loop.settle(self._loop.turn_policy(number, self._harness.records, self._metadata))
                 text = _extract_system_text(advice)
-            except Exception:  # whatever it is: it is advice
+            except Exception:  # any error is ignored: instructions are only advice
                 text = ""
             if text:
                 yield text
@@ -229,7 +243,9 @@ class _Run:
     def _ask(
         self, turn: int, tools: Mapping[str, Tool], *, is_last: bool
     ) -> Generator[LoopEvent, None, tuple[Message, Usage | None]]:
-        """The model's answer as it comes, and then whole, with what it took; without its calls where it broke off."""
+        """Yield the model's answer as it comes; return it whole with its tokens, without its calls where it broke
+        off.
+        """
         request = replace(
             self._loop.request,
             messages=self._sent.view(self._messages),
@@ -255,13 +271,13 @@ class _Run:
             if self._reason is None:
                 raise Unavailable("the model's answer broke off", "E_MODEL", "ask again")
         except Unavailable as problem:
-            # A call that was told to be none is one all the same: it gets its record, and is not executed.
+            # A call that was not allowed gets its record too, and is not executed.
             if not (calls and self._reason is not None and problem.details.get("reason") == "ignored"):
                 self._ended, self._error, calls = "cancelled" if self._is_cancelled else "failed", problem, []
         return Message("assistant", content, tuple(calls), None, reasoning or None), usage
 
     def _with_own_id(self, call: ToolCall, turn: int, earlier_calls: Sequence[ToolCall]) -> ToolCall:
-        """Some providers give no ids, or the same ones each turn; here a call has one of its own."""
+        """Return the call with an id of its own; some providers give no ids, or the same ids each turn."""
         used_ids = {item.id for message in self._messages for item in message.tool_calls} | {
             item.id for item in earlier_calls
         }
@@ -275,7 +291,7 @@ class _Run:
     def _execute_calls(
         self, turn: int, answer: Message, tools: Mapping[str, Tool], *, is_last: bool
     ) -> Iterator[LoopEvent]:
-        """Execute what the answer calls, and decide whether there is another turn."""
+        """Execute the calls of the answer, and decide whether there is another turn."""
         calls = [resuming.call_of(turn, tool_call) for tool_call in answer.tool_calls]
         execution, jobs = Execution(self._harness, self._metadata, self._cancel, self._event_loop), list[Job]()
         for call in calls:
@@ -299,7 +315,7 @@ class _Run:
             self._ended = "approval"
 
     def _answer(self, calls: Sequence[Call], execution: Execution) -> Iterator[LoopEvent]:
-        """A message for each call, in their order: its result, or what holds its place."""
+        """Append a message for each call, in order: its result, or its placeholder."""
         pending_by_id = {ticket.call.id: ticket for ticket in self._harness.pending}
         for call in calls:
             record = self._harness.record_of(call)
@@ -320,7 +336,7 @@ class _Run:
 
     @property
     def _number(self) -> int:
-        """Of the turn that comes, among those since the user spoke last: also where an earlier run began."""
+        """Return the number of the next turn since the last message of the user, counting earlier runs too."""
         last_question = max((at for at, message in enumerate(self._messages) if message.role == "user"), default=-1)
         return 1 + sum(message.role == "assistant" for message in self._messages[last_question + 1 :])
 
@@ -340,7 +356,7 @@ class _Run:
 
 
 def _extract_system_text(value: Any) -> str:
-    """The text of what a turn policy gives; empty for what is no message of the system."""
+    """Return the text that a turn policy gives; empty for anything but a system message."""
     if value is None or isinstance(value, str):
         return value or ""
     message = value if isinstance(value, Message) else message_of({"role": "system", **value})

@@ -1,4 +1,4 @@
-"""Going on where a run stopped: what was decided on tickets, what was interrupted, and which calls have no answer yet."""
+"""Resumes a stopped run: decisions on tickets, interrupted calls, and calls without an answer."""
 
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
@@ -16,9 +16,13 @@ _INTERRUPTED = "the run was interrupted; it may have been executed, and is not e
 def jobs(
     harness: Harness, messages: Sequence[Message], tools: Sequence[Tool], decisions: Sequence[Decision]
 ) -> Iterator[Job]:
-    """The calls that are to be executed before the model is asked again: what was approved, and what was interrupted of tools that
-    may be executed twice. What is rejected, and all else that was interrupted, has its record when this is through. Raises, before
-    anything is changed, `errors.UsageError` (E_TICKET) for a decision that fits no ticket of this conversation."""
+    """Yield the calls to execute before the model is asked again.
+
+    These are approved calls, and interrupted calls of tools that may be executed twice. Rejected calls, and all
+    other interrupted ones, have their record when the iterator is exhausted.
+    Raises `errors.UsageError` (E_TICKET) for a decision that fits no ticket of this conversation, before
+    anything is changed.
+    """
     tools_by_name = {item.name: item for item in tools}
     decided_tickets = [(item, _find_ticket(harness, messages, item)) for item in decisions]
     _refuse_contradiction(decisions)
@@ -40,7 +44,7 @@ def jobs(
             harness.end(interrupted_call.call, Ending("error", None, _INTERRUPTED, interrupted_call.start))
     for decision, ticket in decided_tickets:
         if ticket.call.id not in open_ids:
-            continue  # it was decided before, and stays so
+            continue  # it was decided before, and that decision stands
         open_ids.discard(ticket.call.id)
         if decision.approved:
             yield Job(
@@ -54,8 +58,11 @@ def jobs(
 def find_jobs_elsewhere(
     harness: Harness, messages: Sequence[Message], tools: Sequence[Tool]
 ) -> dict[str, tuple[Call, Job | None]]:
-    """Calls that wait in this conversation for tickets that the harness does not know, by `tool_call_id`, each with the job that asks
-    for its ticket again (None where an interrupted run did). Raises `errors.UsageError` (E_TICKET) where nothing can be asked."""
+    """Return the calls that wait in this conversation for tickets unknown to the harness, by `tool_call_id`.
+
+    Each has the job that asks for its ticket again (None where an interrupted run did). Raises
+    `errors.UsageError` (E_TICKET) where nothing can be asked.
+    """
     tools_by_name, calls_by_id = (
         {item.name: item for item in tools},
         {call.id: call for item in messages for call in item.tool_calls},
@@ -88,21 +95,21 @@ def _collect_results(harness: Harness) -> list[Message]:
 
 
 def _iter_calls(harness: Harness) -> Iterator[Call]:
-    """The calls that the harness knows."""
+    """Yield the calls that the harness knows."""
     yield from (entry.call for entry in harness.records)
     yield from (entry.call for entry in harness.interrupted)
     yield from (entry.call for entry in harness.pending)
 
 
 def list_unanswered_calls(messages: Sequence[Message]) -> list[ToolCall]:
-    """The calls of the last answer of the model that no message answers."""
+    """Return the calls of the model's last answer that no message answers."""
     at = next((at for at in reversed(range(len(messages))) if messages[at].role == "assistant"), len(messages))
     answered_ids = {message.tool_call_id for message in messages[at:] if message.role == "tool"}
     return [call for message in messages[at : at + 1] for call in message.tool_calls if call.id not in answered_ids]
 
 
 def call_of(turn: int, asked: ToolCall) -> Call:
-    """A call with its arguments in canonical form, where they have one."""
+    """Return a call with its arguments in canonical form, where they have one."""
     try:
         return Call(turn, asked.id, asked.name, canonical(parse_arguments(asked.arguments)))
     except ToolError:
@@ -110,12 +117,12 @@ def call_of(turn: int, asked: ToolCall) -> Call:
 
 
 def list_waiting_approvals(harness: Harness, messages: Sequence[Message]) -> tuple[PendingApproval, ...]:
-    """What of this conversation waits for approval."""
+    """Return the calls of this conversation that wait for approval."""
     return tuple(ticket for ticket in harness.pending if ticket.message in messages)
 
 
 def _find_ticket(harness: Harness, messages: Sequence[Message], decision: Decision) -> PendingApproval:
-    """What a decision is about."""
+    """Return the waiting call of a decision."""
     ticket = harness.tickets.get(decision.ticket_id)
     if ticket is None:
         _refuse(decision.ticket_id, "this harness has no such ticket")

@@ -1,4 +1,4 @@
-"""What a tool is: what it takes, does, and says to whom."""
+"""Tools: what they take, what they do, and what they return to whom."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,15 +20,18 @@ Records = tuple[CallRecord, ...]
 
 
 class TwoSided(Struct, frozen=True):
-    """A result of which the model gets one side, and who shows the conversation the other."""
+    """A result with one side for the model, and one for the program that shows the conversation."""
 
     for_llm: Any
     for_frontend: Any
 
 
 class ToolContext(Struct, frozen=True):
-    """What a tool knows beside its arguments: the `metadata` of the loop, and the records of the `harness` as it stood before this
-    turn. Once `cancelled` is set nobody waits for the result. `key` is the same whenever this one call is executed."""
+    """The context of a call, beside its arguments.
+
+    It has the `metadata` of the loop, and the records of the `harness` from before this turn. Once `cancelled`
+    is set nobody waits for the result. `key` is the same whenever this one call is executed.
+    """
 
     metadata: Mapping[str, Any]
     harness: Records
@@ -39,18 +42,23 @@ class ToolContext(Struct, frozen=True):
 
 
 class Ticket(Struct, frozen=True):
-    """What stands for a call that somebody is to approve; one that is `approved` already is executed at once."""
+    """A ticket for a call that needs approval; a call that is `approved` already is executed at once."""
 
     ticket_id: str
     approved: bool = False
 
 
 class Tool(Struct, frozen=True):
-    """Something that a model may call. `parameters` is a JSON Schema (2020-12) of an object. `execute` gives a text, a value that
-    JSON has, or a `TwoSided`; it runs beside the other calls of its turn, and may raise `ToolError`. It has `timeout_s` seconds. A
-    tool with `create_ticket` is executed once somebody approved the call. `discover` says before each turn whether the model sees
-    the tool: True, or a mapping whose `visible` is. One that is `idempotent` by `context.key` is executed again where it is not
-    known whether it was. Each of the three may be `async def`. Raises `errors.UsageError` for one that cannot be called so."""
+    """A function that a model may call.
+
+    `parameters` is a JSON Schema (2020-12) of an object. `execute` returns a text, a JSON value, or a
+    `TwoSided`; it runs beside the other calls of its turn, may raise `ToolError`, and has `timeout_s` seconds.
+    A tool with `create_ticket` is executed once somebody approved the call. `discover` tells before each turn
+    whether the model sees the tool: True, or a mapping whose `visible` is true.
+    A tool that is `idempotent` by `context.key` is executed again where an earlier execution is uncertain. Each
+    of the three functions may be `async def`. Raises `errors.UsageError` for functions that cannot be called
+    so.
+    """
 
     name: str
     description: str
@@ -73,7 +81,7 @@ class Tool(Struct, frozen=True):
 
 
 def refuse_unsound(tools: Sequence[Tool]) -> None:
-    """Raises `errors.UsageError` for a name that stands twice, and for parameters that are no JSON Schema."""
+    """Raise `errors.UsageError` for a duplicated name, and for parameters that are no JSON Schema."""
     names = [tool.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"there are two tools {twice!r}", suggestion="give each a name of its own")
@@ -88,7 +96,7 @@ def refuse_unsound(tools: Sequence[Tool]) -> None:
 def visible(
     tools: Sequence[Tool], records: Records, metadata: Mapping[str, Any], event_loop: EventLoop
 ) -> dict[str, Tool]:
-    """The tools that a model is shown now; one whose `discover` fails is hidden."""
+    """Return the tools that the model sees now; a tool whose `discover` fails is hidden."""
     return {tool.name: tool for tool in tools if _is_visible(tool, records, metadata, event_loop)}
 
 
@@ -98,12 +106,15 @@ def _is_visible(tool: Tool, records: Records, metadata: Mapping[str, Any], event
     try:
         answer = event_loop.settle(tool.discover(records, metadata))
         return (answer.get("visible") if isinstance(answer, Mapping) else answer) is True
-    except Exception:  # whatever it is: a tool that cannot say whether it is there is not
+    except Exception:  # any error hides the tool
         return False
 
 
 def sides(value: Any) -> tuple[str, Any]:
-    """What a tool gave: the text for the model, and the value for the front end (None where there is none). Raises ToolError."""
+    """Return the text for the model, and the value for the front end (None where there is none).
+
+    Raises ToolError.
+    """
     frontend_data = None
     if isinstance(value, TwoSided):
         value, frontend_data = value.for_llm, value.for_frontend
@@ -111,4 +122,4 @@ def sides(value: Any) -> tuple[str, Any]:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise ToolError("it was executed, and its result has no form in JSON") from None
-    return text.encode("utf-8", "replace").decode(), frontend_data  # half a surrogate has no form on the wire
+    return text.encode("utf-8", "replace").decode(), frontend_data  # a lone surrogate cannot be encoded

@@ -1,4 +1,4 @@
-"""The one place that chooses among the models that exist, and what stands for none."""
+"""Chooses among the existing models, and stands in where there is none."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -29,8 +29,8 @@ _NOTHING = Fingerprint("none", "none")
 class NoModel:
     """The embedder of a base that has no model, or may not use the one it names.
 
-    Every use raises `errors.Unavailable` with `reason`, `code` and `suggestion`. Where a model is named but cannot be
-    used here, `fingerprint` is that model's, so that the vectors it made elsewhere stay valid.
+    Every use raises `errors.Unavailable` with `reason`, `code` and `suggestion`. Where a model is named but
+    cannot be used here, `fingerprint` is that model's, so that vectors it made elsewhere stay valid.
     """
 
     def __init__(
@@ -64,16 +64,17 @@ class NoModel:
 def make_embedder(
     settings: Settings, env: Environment, *, trusted: bool, secret: Callable[[str], str | None]
 ) -> Embedder:
-    """The embedder that the settings name; a `NoModel` that says why where it may not be used. Loads nothing.
+    """Return the embedder that the settings name; a `NoModel` with the reason where it may not be used.
 
-    `trusted` tells whether this machine accepted the configuration's hosts and key variables; the local model needs no
-    trust. `secret` gives the value of an environment variable by name.
+    Loads nothing.
+    `trusted` says that this machine accepted the configuration's hosts and key variables; the local model needs
+    no trust. `secret` returns the value of an environment variable by name.
     """
     embedding = settings.embedding
     if embedding.model == "none":
         return NoModel("There is no embedding model (embedding_model: none).", suggestion=_WITHOUT_MODEL)
     if embedding.model == DEFAULT_MODEL:
-        from duckkb.llm.providers.local import LocalE5  # few processes need a model, and none needs both
+        from duckkb.llm.providers.local import LocalE5  # few processes need a model, and none needs two
 
         return LocalE5(env.cache_home, embedding.mode, embedding.symmetric)
     if embedding.address is None:
@@ -100,8 +101,10 @@ def _make_endpoint(embedding: EmbeddingSettings, has_trust: bool, secret: Callab
 
 
 def make_reranker(settings: RerankSettings, *, trusted: bool, secret: Callable[[str], str | None]) -> Reranker | None:
-    """The reranker that the settings name, None without one; where it may not be used, it says why when it is asked. Asks
-    nobody. `trusted` and `secret` are as of `make_embedder`."""
+    """Return the reranker that the settings name, None without one. Sends no request.
+
+    A reranker that may not be used says why when it is asked. `trusted` and `secret` are as in `make_embedder`.
+    """
     if not settings.is_asked:
         return None
     from duckkb.llm.providers.rerank import ChatReranker, HttpReranker, TeiReranker
@@ -115,7 +118,7 @@ def make_reranker(settings: RerankSettings, *, trusted: bool, secret: Callable[[
 
 
 def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[str], str | None]) -> Expander | None:
-    """As `make_reranker`; `feedback` is no model."""
+    """Return the expander that the settings name, as `make_reranker` does; `feedback` is no model."""
     if not settings.is_asked:
         return None
     from duckkb.llm.providers.expand import ChatExpander
@@ -126,8 +129,11 @@ def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[
 def make_chat_model(
     row: ChatModelSettings, *, trusted: bool, secret: Callable[[str], str | None], only: int | None = None
 ) -> ChatModel:
-    """The model of a row of the registry, whose providers are asked in order (or `only` one of them, by its place); where it may
-    not be used, it says why when it is asked. Asks nobody. `trusted` and `secret` are as of `make_embedder`."""
+    """Return the model of a row of the registry, whose providers are asked in order. Sends no request.
+
+    `only` chooses one provider by its place. A model that may not be used says why when it is asked. `trusted`
+    and `secret` are as in `make_embedder`.
+    """
     from duckkb.llm.failover import Failover
     from duckkb.llm.providers.chat_endpoint import ChatEndpoint
 
@@ -140,15 +146,18 @@ def make_chat_model(
 
 
 def chat_model(row: ChatModelSettings, secret: Callable[[str], str | None]) -> ChatModel:
-    """The model of a row, for a program that has no knowledge base: whoever writes a row trusts it. `secret` gives the value of an
-    environment variable by name, such as `os.environ.get`; it is asked at each call."""
+    """Return the model of a row, for a program without a knowledge base: the author of a row trusts it.
+
+    `secret` returns the value of an environment variable by name, such as `os.environ.get`; it is called at
+    each request.
+    """
     return make_chat_model(row, trusted=True, secret=secret)
 
 
 def _check_admission(
     name: str, settings: RerankSettings | ExpandSettings, has_trust: bool, secret: Callable[[str], str | None]
 ) -> tuple[str | None, Unavailable | None]:
-    """The key for the model of `global.rerank` or `global.expand`, or why it may not be asked here."""
+    """Return the key for the model of `global.rerank` or `global.expand`, or why it may not be asked here."""
     from urllib.parse import urlsplit
 
     variable = settings.api_key_env

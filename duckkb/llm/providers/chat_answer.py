@@ -1,7 +1,7 @@
-"""What the chunks of a streamed answer say, put together: text, calls of tools, why it ended and what it took.
+"""Assembles a streamed answer from its chunks: text, calls of tools, why it ended and its tokens.
 
-Providers agree on little of it. Nothing that a server says is taken for more than it is: a value of another kind than the protocol
-has is an error, and no error repeats it.
+Providers agree on little of it. Every value is checked: one of another type than the protocol has is an error,
+and no error repeats it.
 """
 
 import json
@@ -25,7 +25,10 @@ _MOST_CALLS = 128
 
 
 class WrongAnswer(Exception):
-    """An answer that does not fit the protocol or the request; the text says how and quotes nothing. `reason` is one word."""
+    """An answer that does not fit the protocol or the request; the text says how and quotes nothing.
+
+    `reason` is one word.
+    """
 
     def __init__(self, said: str, reason: str = "bad_answer") -> None:
         super().__init__(said)
@@ -33,7 +36,7 @@ class WrongAnswer(Exception):
 
 
 class ChatAnswer:
-    """One answer while it comes."""
+    """An answer while it comes."""
 
     def __init__(self, provider: str) -> None:
         self._provider = provider
@@ -43,12 +46,12 @@ class ChatAnswer:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the model has said that this is the end; what it took may still come."""
+        """Return whether the model has ended the answer; the number of tokens may still come."""
         return self._reason is not None
 
     @property
     def is_complete(self) -> bool:
-        """Whether the model ended it by itself, not a limit or a filter."""
+        """Return whether the model ended the answer by itself, not a limit or a filter."""
         return self._reason in ("stop", "tool_calls")
 
     @property
@@ -56,7 +59,7 @@ class ChatAnswer:
         return bool(self._calls)
 
     def read(self, chunk: object) -> Iterator[ChatEvent]:
-        """The pieces of text in a chunk. Raises `WrongAnswer`."""
+        """Yield the pieces of text in a chunk. Raises `WrongAnswer`."""
         whole = _require_object(chunk, "a chunk")
         if whole.get("error"):
             raise WrongAnswer("failed in the middle of its answer")
@@ -70,7 +73,7 @@ class ChatAnswer:
         self._take_usage(whole.get("x_groq"))
 
     def end(self) -> Iterator[ChatEvent]:
-        """The calls, whole, and the end. Raises `WrongAnswer` where there has been none."""
+        """Yield the whole calls, then the end. Raises `WrongAnswer` where no end has come."""
         if self._reason is None:
             raise WrongAnswer("broke off before the end of its answer", "unreachable")
         if self._reason == "tool_calls" and not self._calls:
@@ -102,7 +105,7 @@ class ChatAnswer:
             self._reason = known_reason
 
     def _take_call(self, piece: Mapping[str, Any]) -> None:
-        """A piece of a call: it goes on with the one of its index, or of its id, or the last one, unless it begins another."""
+        """Add a piece to the call of its index, of its id, or the last one, unless it begins another."""
         function = _require_object(piece.get("function") or {}, "a function")
         id, name, arguments = (
             _read_text(piece, "id"),
@@ -127,21 +130,23 @@ class ChatAnswer:
 
 
 class CalledTool:
-    """A call of which pieces come."""
+    """A call that comes in pieces."""
 
     def __init__(self, index: int | None, id: str) -> None:
         self.index, self.id, self.name = index, id, ""
         self.arguments: list[str] = []
 
     def is_another(self, id: str, name: str) -> bool:
-        """Whether a piece with this id and name begins another call. Some providers give all calls one index, or none, and
-        empty ids; others repeat id and name in each piece."""
+        """Return whether a piece with this id and name begins another call.
+
+        Some providers give all calls one index, or none, and empty ids; others repeat id and name in each piece.
+        """
         if id and self.id:
             return id != self.id
         return bool(name) and bool(self.name) and (name != self.name or _is_whole("".join(self.arguments)))
 
     def done(self, taken: set[str]) -> ToolCall:
-        """With an id that no other call of the answer has."""
+        """Return the call with an id that no other call of the answer has."""
         if not self.name:
             raise WrongAnswer("a call of a tool without its name")
         id = self.id if self.id and self.id not in taken else f"call_{uuid4().hex}"
@@ -149,7 +154,7 @@ class CalledTool:
 
 
 def usage_of(value: object) -> Usage | None:
-    """What an answer took; None where that is not said in numbers.
+    """Return the tokens of an answer; None where they are not given as numbers.
 
     >>> usage_of({"prompt_tokens": 9, "completion_tokens": 2, "prompt_cache_hit_tokens": 4})
     Usage(prompt=9, completion=2, total=11, cached=4)
@@ -196,7 +201,7 @@ def _read_text(value: Mapping[str, Any], name: str) -> str:
 
 
 def _read_arguments(value: object) -> str:
-    """The JSON text of arguments; a few providers give the value instead."""
+    """Return the JSON text of arguments; a few providers give the value instead."""
     return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
 
 

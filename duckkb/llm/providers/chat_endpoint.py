@@ -1,7 +1,8 @@
-"""A chat model at an endpoint that speaks OpenAI's protocol, asked through the `openai` client; answers are always streamed.
+"""A chat model at an endpoint with OpenAI's protocol, asked through the `openai` client; answers are always
+streamed.
 
-The client neither waits nor tries again: which provider is asked next is decided by `llm.failover`. Nothing that a server says
-is repeated but for one line of what it found wrong with a request.
+The client neither waits nor retries: `llm.failover` decides which provider is asked next. Errors repeat nothing
+of a server but one line on what is wrong with a request.
 """
 
 import json
@@ -20,17 +21,19 @@ if TYPE_CHECKING:
     from openai import APIStatusError, OpenAI
 
 _MOST_BYTES = 64 << 20
-"""Of one answer: providers send up to 300 bytes around each token."""
+"""Bytes of one answer at most: providers send up to 300 bytes around each token."""
 
 
 class ChatEndpoint:
-    """One provider of a model, as `llm.failover.ChatProvider` has it. Whoever makes this has checked that its host is trusted.
-    Safe to share between threads. No error contains the key, or anything of the conversation."""
+    """A provider of a model (`llm.failover.ChatProvider`). Its creator has checked that the host is trusted.
+
+    Safe to share between threads. No error contains the key, or anything of the conversation.
+    """
 
     def __init__(
         self, model: ChatModelSettings, provider: ProviderSettings, secret: Callable[[str], str | None]
     ) -> None:
-        """`secret` is asked for the key at each call."""
+        """Take the settings; `secret` is asked for the key at each call."""
         self._model, self._provider, self._secret = model, provider, secret
         self._opened_with: tuple[OpenAI, str | None] | None = None
         self._making = threading.Lock()
@@ -40,7 +43,9 @@ class ChatEndpoint:
         return self._provider.name
 
     def stream(self, request: ChatRequest, cancel: threading.Event | None = None) -> Iterator[ChatEvent]:
-        """As `ports.ChatModel.stream`; a connection is cut when `cancel` is set, or when nobody reads on."""
+        """Stream the answer, as `ports.ChatModel.stream`; cut the connection when `cancel` is set, or reading
+        stops.
+        """
         answer, call = ChatAnswer(self.name), OpenCall(self._provider.timeout_s, cancel)
         try:
             try:
@@ -49,7 +54,7 @@ class ChatEndpoint:
                     if answer.is_finished:
                         call.hurry()
             except Unavailable:
-                if not answer.is_finished:  # behind the end comes nothing but what it took
+                if not answer.is_finished:  # after the end, only the number of tokens may come
                     raise
             if request.tool_choice == "required" and request.tools and answer.is_complete and not answer.has_calls:
                 raise WrongAnswer("answered in prose, and was told to call a tool (tool_choice: required)", "ignored")
@@ -60,7 +65,7 @@ class ChatEndpoint:
             raise self._convert_wrong_answer(error) from None
 
     def _stream_chunks(self, request: ChatRequest, call: OpenCall) -> Iterator[object]:
-        """What the server sends, chunk by chunk; each fault is an `errors.Unavailable`."""
+        """Yield the server's chunks; each fault is an `errors.Unavailable`."""
         client, key = self._opened()
         from openai import APIConnectionError, APIError, APIStatusError
 
@@ -90,7 +95,7 @@ class ChatEndpoint:
         CALL.set(call)
         try:
             body = self._build_body(request)
-            # With `object` chunks come as plain data: what a hostile server sends is not taken for a model's fields.
+            # With `object` chunks come as plain data: a hostile server's values do not become a model's fields.
             stream = client.post("/chat/completions", cast_to=object, body=body, stream=True, stream_cls=Stream[object])
         finally:
             CALL.set(None)
@@ -121,7 +126,7 @@ class ChatEndpoint:
             body |= provider.map_effort(request.reasoning_effort)
         is_native = (
             model.reasoning == "native"
-        )  # who knows efforts calls the limit, which counts thoughts too, by its new name
+        )  # servers that know efforts use the new name of this limit, which counts reasoning too
         options = {
             "temperature": request.temperature,
             "top_p": request.top_p,
@@ -137,7 +142,7 @@ class ChatEndpoint:
         return fields
 
     def _opened(self) -> "tuple[OpenAI, str | None]":
-        """A client for the key as it is now, and that key."""
+        """Return a client for the present key, and that key."""
         variable = self._provider.api_key_env
         key = ((self._secret(variable) if variable else None) or "").strip() or None
         if variable and not key:

@@ -1,9 +1,10 @@
-"""The local model as the user's cache folder keeps it: converted once, checked at every load.
+"""The local model in the user's cache folder: converted once, checked at every load.
 
-`models/<hash of the weights>/` holds the tokenizer, whole and as a table of its pieces, a graph for each mode, and a manifest for
-each mode that is written last. A file is written beside its place and then renamed, and equal weights give equal files; so two
-processes that convert at once do each other no harm. Files that do not match their manifest are made again. The weights stay
-where their package put them, mapped and not copied. All of them are hashed whenever their size or time has changed.
+`models/<hash of the weights>/` holds the tokenizer, whole and as a table of its pieces, a graph for each mode,
+and a manifest for each mode that is written last. Files are written beside their place and then renamed, and
+equal weights give equal files; so two processes may convert at once.
+Files that do not match their manifest are made again. The weights stay where their package put them, mapped and
+not copied. All of them are hashed whenever their size or time has changed.
 """
 
 import hashlib
@@ -23,13 +24,14 @@ from duckkb.llm.providers.e5_weights import Weights, parse_weights
 if TYPE_CHECKING:
     from duckkb.llm.providers.onnx_graph import Mode
 
-_FORMAT = 3  # of the files here; another number has them made again
+_FORMAT = 3  # of the files here; a new number makes them again
 _TOKENIZER, _PIECES = "tokens.model", "tokens.pieces"
 
 
 class Converted(Struct, frozen=True):
-    """Everything to run the model: its weights, the table of the tokenizer's pieces (`e5_pieces`), and the graph as its library
-    reads it."""
+    """The files to run the model: its weights, the table of the tokenizer's pieces (`e5_pieces`), and the graph
+    for its library.
+    """
 
     weights: Weights
     pieces: bytes
@@ -38,7 +40,7 @@ class Converted(Struct, frozen=True):
     digest: str
 
     def tokenizer(self) -> bytes:
-        """The whole tokenizer as its library reads it; made again where the file is not there any more."""
+        """Return the whole tokenizer for its library; make it again where its file is gone."""
         try:
             data = (self.folder / _TOKENIZER).read_bytes()
         except OSError:
@@ -47,10 +49,10 @@ class Converted(Struct, frozen=True):
 
 
 def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Converted:
-    """Load the model in one of its modes from the weights at `source`, after converting them where that is to be done.
+    """Load the model in one of its modes from the weights at `source`; convert them first where needed.
 
-    Raises `ImportError` without the packages, `ValueError` for weights whose hash is not `sha256`, and `OSError` where
-    the weights cannot be read or the cache cannot be written.
+    Raises `ImportError` without the packages, `ValueError` for weights whose hash is not `sha256`, and
+    `OSError` where the weights cannot be read or the cache cannot be written.
     """
     if not source.is_file():
         raise ValueError(f"{source} is missing")
@@ -69,7 +71,7 @@ def open_model(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> Con
 
 
 def stamp(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> tuple[object, ...] | None:
-    """Differs as soon as a file differs that such a model is loaded from; None where one is missing."""
+    """Return a value that changes whenever a file of such a model changes; None where one is missing."""
     folder = cache_home / "models" / sha256[:12]
     try:
         stats = [
@@ -82,13 +84,13 @@ def stamp(source: Path, sha256: str, mode: "Mode", cache_home: Path) -> tuple[ob
 
 
 def _read_times(path: Path) -> list[int]:
-    """Size, and when it was written."""
+    """Return the size and the modification time."""
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns]
 
 
 def _read_manifest(path: Path) -> dict[str, Any] | None:
-    """None where there is none that this version can use: the files are derived, so they are made again."""
+    """Read a manifest; None where this version cannot use it: the files are derived, so they are made again."""
     try:
         manifest = json.loads(path.read_bytes())
         usable = manifest["format"] == _FORMAT and isinstance(manifest["files"], dict) and "stamp" in manifest
@@ -98,8 +100,10 @@ def _read_manifest(path: Path) -> dict[str, Any] | None:
 
 
 def _verify_files(folder: Path, names: tuple[str, ...], known_entries: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Hash, size and time of the converted files by name, none at all where one is missing or was damaged. What has the size and
-    time that are known of it is not read."""
+    """Return hash, size and time of the converted files by name; empty where one is missing or damaged.
+
+    A file with the known size and time is not read.
+    """
     entries = {}
     for name in names:
         try:
@@ -129,7 +133,7 @@ def _convert_weights(weights: Weights, folder: Path, names: tuple[str, ...], mod
 
 
 def _build_tokenizer_model(weights: Weights, *, with_pieces: bool = True) -> bytes:
-    """A SentencePiece unigram model. Folding is done by us, as the original's compiled table is not in the weights."""
+    """Build a SentencePiece unigram model. It folds nothing: the weights lack the compiled table, so we fold."""
     schema: Any = import_module("sentencepiece.sentencepiece_model_pb2")  # made by protobuf at run time, without types
     kinds, vocabulary = schema.ModelProto.SentencePiece, weights.vocabulary
     marks = dict.fromkeys((vocabulary.begin, vocabulary.end, vocabulary.padding), kinds.CONTROL)

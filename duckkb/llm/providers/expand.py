@@ -22,7 +22,7 @@ _LONGEST = 1_000  # characters of a line
 
 
 class ChatExpander:
-    """Implements `ports.Expander` over POST BASE/chat/completions."""
+    """An expander (`ports.Expander`) over POST BASE/chat/completions."""
 
     def __init__(self, settings: ExpandSettings, key: str | None = None, refusal: Unavailable | None = None) -> None:
         self._endpoint = JsonEndpoint("expand", settings, key, refusal)
@@ -52,10 +52,11 @@ class ChatExpander:
 
 
 def read_variants(said: str, question: str) -> Iterator[Variant]:
-    """The first line of each kind, in the order of the lines. What is none, is too long, holds what no terminal should see or
-    says the question again is left out.
+    r"""Yield the first line of each kind, in the order of the lines.
 
-    >>> [one.kind for one in read_variants("Sure!\\nlex: storage memory\\nVEC: where is it kept?\\nlex: more", "memory?")]
+    Lines are left out that are no variant, are too long, hold control characters or repeat the question.
+
+    >>> [one.kind for one in read_variants("Sure!\nlex: storage memory\nVEC: where is it kept?\nlex: more", "memory?")]
     ['lex', 'vec']
     """
     kinds = set[str]()

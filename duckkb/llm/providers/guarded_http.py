@@ -1,4 +1,4 @@
-"""The HTTP client under the openai client: it sends no more than was asked for and takes no more than was expected.
+"""The HTTP client under the openai client: it bounds what is sent and what is read.
 
 Redirects are not followed, as they could carry texts to another host. Proxies of the environment are used as usual.
 """
@@ -15,27 +15,27 @@ from openai import DefaultHttpxClient
 from duckkb.llm.providers.open_call import AnswerLate, AnswerLost, AnswerRefused, OpenCall
 from duckkb.llm.waiting import wait_within
 
-_ERROR_BYTES = 4096  # of an error's body: enough for its message
+_ERROR_BYTES = 4096  # bytes of an error's body: enough for its message
 # What an embeddings request needs. The openai client adds more: the platform, and whatever OPENAI_ORG_ID,
 # OPENAI_PROJECT_ID and OPENAI_CUSTOM_HEADERS hold, which is not meant for every host.
 _SENT = {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "transfer-encoding"}
 _BODY_FORM = {"content-encoding", "content-length", "transfer-encoding"}
 _PAUSES = {"retry-after": 1.0, "retry-after-ms": 0.001}  # headers that ask for a pause, with their unit in seconds
-_GRACE = 0.5  # seconds, so that limits which know what they waited for come first
+_GRACE = 0.5  # seconds; more specific limits should expire first
 
 
 CALL: ContextVar[OpenCall | None] = ContextVar("call", default=None)
-"""The call whose request is being made: the client's own interface has no place for what belongs to one."""
+"""The call whose request is being made; the client's own interface cannot pass it."""
 # A client before openai 3 writes the whole request into its log, where that is at DEBUG.
 logging.getLogger("openai._base_client").addFilter(lambda record: CALL.get() is None)
 
 
 class GuardedClient(DefaultHttpxClient):
-    """Sends `key` as the bearer token, or none, and reads every body before anyone sees the answer.
+    """A client that sends `key` as the bearer token, or none, and reads every body before returning the answer.
 
-    Raises `AnswerRefused` for a body of more than `most_bytes` or one that takes longer than `seconds`; the openai client
-    retries neither. Waiting for a connection or the next bytes is limited to `seconds` as well, and so is the whole of an
-    answer, whose headers may come a byte at a time.
+    Raises `AnswerRefused` for a body of more than `most_bytes` or one that takes longer than `seconds`; the
+    openai client retries neither. Waiting for a connection or the next bytes is limited to `seconds` as well,
+    and so is a whole answer, whose headers may come a byte at a time.
     """
 
     def __init__(self, key: str | None, seconds: float, most_bytes: int) -> None:
@@ -57,7 +57,7 @@ class GuardedClient(DefaultHttpxClient):
         )
 
     def _stream_answer(self, plain: Any, call: OpenCall, options: dict[str, Any]) -> Any:
-        """The head of an answer, whose body comes piece by piece; a thread of its own reads it."""
+        """Return the head of an answer; a thread of its own reads the body piece by piece."""
         plain.headers["Connection"] = "close"  # a connection of its own, which can be cut
         plain.extensions = {**plain.extensions, "trace": call.note}
         threading.Thread(target=self._forward_pieces, args=(plain, call.arrive, options), daemon=True).start()
@@ -69,7 +69,7 @@ class GuardedClient(DefaultHttpxClient):
     def _forward_pieces(self, plain: Any, arrive: Callable[[Any], None], options: dict[str, Any]) -> None:
         try:
             response = super().send(plain, stream=True, **options)
-        except BaseException as error:  # handed on to who asked, whatever it is
+        except BaseException as error:  # any error is passed on to the caller
             arrive(error)
             return
         try:
@@ -79,13 +79,13 @@ class GuardedClient(DefaultHttpxClient):
             arrive(None)
         except AnswerRefused as error:
             arrive(error)
-        except Exception:  # a connection that is cut where it is read fails in many ways
+        except Exception:  # a connection cut during a read fails in many ways
             arrive(AnswerLost("broke off in the middle of its answer"))
         finally:
             response.close()
 
     def _iter_pieces(self, response: Any) -> Iterator[bytes]:
-        """Of the decoded body; of an error's the beginning."""
+        """Yield the decoded body in pieces; of an error only its beginning."""
         limit = remaining = self._most_bytes if response.is_success else _ERROR_BYTES
         for piece in response.iter_bytes():
             if len(piece) > remaining and response.is_success:
@@ -110,7 +110,7 @@ class GuardedClient(DefaultHttpxClient):
             response.close()
 
     def _should_keep_header(self, name: str, value: str) -> bool:
-        """A server may ask for a pause, but for no longer than an answer may take."""
+        """Return whether a header is passed on: a pause must not exceed the time of an answer."""
         unit = _PAUSES.get(name)
         try:
             return unit is None or 0 <= float(value) * unit <= self._seconds
@@ -121,7 +121,7 @@ class GuardedClient(DefaultHttpxClient):
         return AnswerLate(f"did not finish its answer in {self._seconds:g} s")
 
     def _build_plain_request(self, request: Any) -> Any:
-        """A request of its own, as the openai client reads the headers of its own again after the answer."""
+        """Build a separate request, as the openai client reads the headers of its own after the answer."""
         headers = {name: value for name, value in request.headers.items() if name.lower() in _SENT}
         headers["User-Agent"] = "duckkb"
         if self._key:
@@ -130,7 +130,7 @@ class GuardedClient(DefaultHttpxClient):
         return type(request)(request.method, request.url, headers=headers, content=content, extensions=extensions)
 
     def _read(self, response: Any) -> bytes:
-        """The decoded body; of an error's the beginning."""
+        """Return the decoded body; of an error only its beginning."""
         body, deadline = bytearray(), time.monotonic() + self._seconds
         for piece in self._iter_pieces(response):
             body += piece

@@ -1,8 +1,8 @@
-"""JSON over HTTP, one answer within a time, whatever the server does: what asks rerankers and chat models.
+"""JSON over HTTP with a limit of time, whatever the server does; used for rerankers and chat models.
 
-Of the standard library, as a process that only reranks should not load the openai client. Requests go straight to the host
-that was trusted: redirects are answers like any that cannot be used, and no proxy is asked. Nothing that a server says is
-repeated in an error, as it may quote the key.
+It uses the standard library, since a process that only reranks should not load the openai client. Requests go
+straight to the trusted host: redirects count as unusable answers, and no proxy is used. No error repeats a
+server's text, which may quote the key.
 """
 
 import json
@@ -28,7 +28,7 @@ _REPEATS = 2
 _PAUSE_S = 0.1  # before the first repeat, twice as long before the next; unless the server names another
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 _SLACK_BYTES = 1 << 20
-_ECHO = 4  # times the request that an answer may repeat: some send the documents back, escaped
+_ECHO = 4  # an answer may be so many times the request: some servers return the documents, escaped
 
 
 class _Answer(Struct, frozen=True):
@@ -38,9 +38,13 @@ class _Answer(Struct, frozen=True):
 
 
 class JsonEndpoint:
-    """The endpoint of one model. `name` is that of its settings, `rerank` or `expand`; `refusal` is raised instead of asking it.
-    Safe to share between threads. Every fault is an `errors.Unavailable` with code `E_MODEL` and, in `details["reason"]`, one word for counters: `timeout`,
-    `unreachable`, `http_STATUS` or `bad_answer`. None of them contains the key or the question."""
+    """The endpoint of one model.
+
+    `name` is that of its settings, `rerank` or `expand`; `refusal` is raised instead of asking it.
+    Safe to share between threads. Every fault is an `errors.Unavailable` with code `E_MODEL` and, in
+    `details["reason"]`, one word for counters: `timeout`, `unreachable`, `http_STATUS` or `bad_answer`. None
+    contains the key or the question.
+    """
 
     def __init__(
         self,
@@ -55,22 +59,25 @@ class JsonEndpoint:
 
     @property
     def model(self) -> str:
-        """As the endpoint calls it."""
+        """The model's name at the endpoint."""
         return self._settings.model or ""
 
     @property
     def host(self) -> str:
-        """Host and port, as a person is told them."""
+        """The host and port, for messages."""
         return f"{self._address.hostname}:{self._address.port}" if self._address.port else str(self._address.hostname)
 
     def fingerprint(self, prompt: str = "") -> Fingerprint:
-        """Known without asking: of model, address, protocol and what the model is told."""
+        """Return the fingerprint of model, address, protocol and prompt, without a request."""
         parts = [self._name, self._settings.method, self._settings.base_url.rstrip("/"), self.model, prompt]
         return Fingerprint(self.model, sha256(json.dumps(parts).encode()).hexdigest()[:16])
 
     def post(self, path: str, body: Mapping[str, Any], seconds: float) -> Any:
-        """The JSON value that comes back for one. A server that is busy, fails or breaks off is asked up to twice more, after
-        the pause that it names, where that ends in time."""
+        """Post a JSON value and return the JSON answer.
+
+        A server that is busy, fails or breaks off is asked up to twice more, after the pause that it names,
+        where time is left.
+        """
         if self._refusal:
             raise self._refusal
         data, until = json.dumps(body, separators=(",", ":")).encode(), time.monotonic() + seconds
@@ -88,13 +95,13 @@ class JsonEndpoint:
         raise AssertionError("the loop ends by an answer or a fault")
 
     def fault(self, reason: str, what: str, suggestion: str = "") -> Unavailable:
-        """An error that says what the model at this host did."""
+        """Return an error that says what the model at this host did."""
         suggestion = suggestion or f"check global.{self._name} in config.yaml, and what runs at {self.host}"
         message = f"The {self._name} model at {self.host} {what}."
         return Unavailable(message, code="E_MODEL", suggestion=suggestion, details={"reason": reason})
 
     def bad(self, what: str) -> Unavailable:
-        """As `fault`, for an answer that cannot be used."""
+        """Return the fault for an answer that cannot be used."""
         return self.fault("bad_answer", f"gave an answer that cannot be used: {what}")
 
     def _refuse(self, status: int) -> NoReturn:
@@ -107,11 +114,11 @@ class JsonEndpoint:
         raise self.fault(f"http_{status}", f"refused the request (HTTP {status})")
 
     def _try_request(self, path: str, data: bytes, until: float, *, is_last: bool) -> _Answer | None:
-        """One answer; None where the connection was lost on the way, unless it is the `last` try."""
+        """Send one request; return None where the connection was lost, unless it is the last try."""
         try:
             return self._send_request(path, data, until)
         except (OSError, HTTPException, ValueError, AttributeError) as error:
-            # A connection that is cut where it is read fails in many ways, of TLS and of http.client
+            # A connection cut during a read fails in many ways, of TLS and of http.client
             if time.monotonic() >= until or isinstance(error, TimeoutError):
                 raise self.fault("timeout", "did not answer in time") from None
             if is_last or isinstance(error, (ConnectionRefusedError, socket.gaierror)):
@@ -121,7 +128,7 @@ class JsonEndpoint:
     def _send_request(self, path: str, data: bytes, until: float) -> _Answer:
         connection = self._connection(max(0.001, until - time.monotonic()))
         connection.connect()
-        # A limit for the whole: each single byte that comes late would begin the socket's own anew
+        # A limit for the whole answer: each late byte would restart the socket's own
         cut = Timer(max(0.0, until - time.monotonic()), _cut, (connection.sock,))
         cut.daemon = True
         cut.start()
@@ -132,7 +139,7 @@ class JsonEndpoint:
             body = response.read(most)
             if time.monotonic() >= until:
                 raise TimeoutError
-            if response.length and len(body) < most:  # what http.client does not tell of a limited read
+            if response.length and len(body) < most:  # http.client does not report this for a limited read
                 raise HTTPException
             return _Answer(response.status, _pause(response), body)
         finally:
@@ -166,7 +173,7 @@ class JsonEndpoint:
 
 
 def number(value: Any) -> float | None:
-    """A finite number of an answer; None for anything else."""
+    """Return a finite number of an answer; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
@@ -177,7 +184,7 @@ def number(value: Any) -> float | None:
 
 
 def _pause(response: HTTPResponse) -> float | None:
-    """The seconds that Retry-After names; None without one, or with a date."""
+    """Return the seconds that Retry-After names; None without one, or with a date."""
     try:
         seconds = float(response.headers.get("Retry-After", ""))
     except ValueError:
@@ -186,6 +193,6 @@ def _pause(response: HTTPResponse) -> float | None:
 
 
 def _cut(open_socket: socket.socket) -> None:
-    """End a connection from outside, so that whoever reads it goes on."""
+    """Shut a socket down from another thread, so that its reader goes on."""
     with suppress(OSError):
         socket.socket.shutdown(open_socket, socket.SHUT_RDWR)

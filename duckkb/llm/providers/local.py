@@ -32,44 +32,44 @@ _RULES = "nfc, windows of equal size"
 _PASSAGE = "passage:"
 _QUERY = "query:"
 _MARKS = 2  # one token before a text and one behind it
-_BATCH = (
-    1  # batch mates change each other: the last bits in q4, by their padding, and in int8 the scales of activations
-)
-_PADDED = (
-    1.1  # of the shortest window in a batch the longest may be so much: from there on padding costs more than it wins
-)
-_FEW = 1000  # characters that are cut into tokens before the whole tokenizer is loaded
+_BATCH = 1  # windows of one batch change each other: in q4 the last bits, in int8 the scales of activations
+_PADDED = 1.1  # longest by shortest window of a batch; beyond, padding costs more than it gains
+_FEW = 1000  # characters tokenized before the whole tokenizer is loaded
 _SLAB = 256  # texts whose tokens are held at once
 _MOST_SAID = 200  # characters of what onnxruntime says
 _SUGGESTION = "pip install 'duckkb[local]'"
 
 
 _kept: "dict[tuple[object, ...], _Encoder]" = {}
-"""Models that stay loaded in a process that answers many commands, by the files that each was loaded from."""
+"""Loaded models by their files, in a process that answers many commands."""
 _keeping = {"on": False, "loaded": False}
 
 
 def share_loaded_models(on: bool) -> None:
-    """From now on a model that was loaded is there for the next `LocalE5` too, as long as its files are what they were; or no
-    longer, and those that are held go."""
+    """Share loaded models with later `LocalE5` objects, while their files are unchanged; or stop that and drop
+    them.
+    """
     _keeping["on"] = on
     if not on:
         _kept.clear()
 
 
 def was_loaded() -> bool:
-    """Whether this process has loaded a model."""
+    """Return whether this process has loaded a model."""
     return _keeping["loaded"]
 
 
 class LocalE5:
-    """`mode` is `q4` or `int8` (faster, slightly coarser). A vector follows from its text alone, bit for bit on one kind of
-    processor, whatever is embedded beside it: so many machines make the vectors that one would make.
+    """The local model. `mode` is `q4` or `int8` (faster, slightly coarser).
 
-    With `symmetric` questions get the passages' prefix, for texts and questions of one kind. `threads` is the number of
-    cores a call may use, 0 for all. `weights` is the file to use instead of the installed package's; `batch` how many
-    windows the model is given at once, 0 for one: with more, vectors depend on each other. Safe to share between threads. Every fault, from a missing package to a cache that cannot be written, is an `errors.Unavailable`
-    with code `E_MODEL`.
+    A vector follows from its text alone, bit for bit on one kind of processor, whatever else is embedded: so
+    many machines make the same vectors as one.
+
+    With `symmetric`, questions get the passages' prefix, for texts and questions of one kind. `threads` is the
+    number of cores a call may use, 0 for all. `weights` is the file to use instead of the installed package's.
+    `batch` is the number of windows that the model is given at once, 0 for one: with more, vectors depend on
+    each other. Safe to share between threads. Every fault, from a missing package to a cache that cannot be
+    written, is an `errors.Unavailable` with code `E_MODEL`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class LocalE5:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Known without loading anything. Its digest covers weights, mode, prefixes and how long texts are cut."""
+        """The fingerprint of weights, mode, prefixes and the length at which texts are cut; loads nothing."""
         rules = "\n".join([LOCAL_WEIGHTS, self._mode, _PASSAGE, self._query_prefix, _RULES])
         return Fingerprint(DEFAULT_MODEL, hashlib.sha256(rules.encode()).hexdigest()[:16], DIMENSION)
 
@@ -103,11 +103,11 @@ class LocalE5:
         return self._embed(texts, self._query_prefix)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of the bare texts, without prefix and marks; a window has room for 508 of them."""
+        """Count the tokens of the bare texts, without prefix and marks; a window has room for 508."""
         return [len(tokens) for tokens in self._loaded().tokens(texts)]
 
     def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
-        """Texts behind whose last token, with prefix and marks, the model's 512 are full."""
+        """Cut texts where, with prefix and marks, the model's 512 tokens are full."""
         if not texts:
             return []
         encoder, prefix = self._loaded(), _PASSAGE if passage else self._query_prefix
@@ -175,7 +175,7 @@ class _Encoder:
 
     @property
     def _tokenizer(self) -> Any:
-        """The whole one."""
+        """The whole tokenizer, loaded on first use."""
         from sentencepiece import SentencePieceProcessor
 
         if self._whole is None:
@@ -183,7 +183,7 @@ class _Encoder:
         return self._whole
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Of each text. The first few hundred characters do not wait for the whole tokenizer."""
+        """Return the tokens of each text. The first few hundred characters do not wait for the whole tokenizer."""
         folded_texts = [self._folded(text) for text in texts]
         self._asked += sum(map(len, folded_texts))
         if self._whole is None and self._asked <= _FEW:
@@ -194,7 +194,7 @@ class _Encoder:
         return token_lists
 
     def embed(self, texts: Sequence[str], prefix: str) -> "np.ndarray":
-        """One vector for each text; equal ones are computed once."""
+        """Return one vector for each text; equal texts are computed once."""
         import numpy as np
 
         head = len(self.tokens([prefix])[0])
@@ -208,8 +208,10 @@ class _Encoder:
         return vectors if len(each) == len(texts) else vectors[[places[text] for text in texts]]
 
     def cut(self, text: str, prefix: str) -> Cut:
-        """The longest beginning that reads as the first tokens of the whole and fits. (A space at its end is no token any
-        more, and a character that folds to several may not lie across the cut.)"""
+        """Return the longest beginning that fits and whose tokens begin those of the whole text.
+
+        A space at its end is no token any more, and a character that folds to several must not lie across the cut.
+        """
         (whole,) = self.tokens([f"{prefix} {text}"])
         original = len(whole) + _MARKS
         if original <= LIMIT_TOKENS:
@@ -225,7 +227,7 @@ class _Encoder:
         raise AssertionError("the first token of a text reads as itself")
 
     def _find_token_ends(self, text: str) -> list[int]:
-        """Where the first tokens of a text end that fit into a window, in characters of its folded form."""
+        """Return the ends of the first tokens that fit into a window, in characters of the folded text."""
         folded_text = self._folded(text)
         schema: Any = import_module("sentencepiece.sentencepiece_pb2")  # made by protobuf at run time, without types
         encoding = schema.SentencePieceText.FromString(self._tokenizer.encode(folded_text, out_type="serialized_proto"))
@@ -233,23 +235,27 @@ class _Encoder:
         return [len(raw[: piece.end].decode()) for piece in encoding.pieces[: LIMIT_TOKENS - _MARKS]]
 
     def _map_places(self, text: str, start: int, last: int) -> dict[int, int]:
-        """How many characters of a text end at each place up to `last` in its folded form, where that begins at `start`."""
+        """Return the number of characters of a text that end at or before each place up to `last` in its folded
+        form.
+
+        The folded form begins at `start`.
+        """
         lengths = (len(self._folding.get(ord(character), character)) for character in text)
         ends = takewhile(lambda end: end <= last, accumulate(lengths, initial=start))
         return {end: count for count, end in enumerate(ends)}
 
     def _folded(self, text: str) -> str:
-        """As the model was trained."""
+        """Fold a text as in the model's training."""
         return _compose_text(text).translate(self._folding)
 
     def _split_windows(self, tokens: list[int], head: int) -> list[list[int]]:
-        """What the model reads of a text, in one or several goes; each begins with the prefix, `head` tokens long."""
+        """Split the tokens of a text into windows; each begins with the prefix, `head` tokens long."""
         opening, text = [self._begin, *tokens[:head]], tokens[head:]
         room = LIMIT_TOKENS - _MARKS - head
         return [[*opening, *text[start:end], self._end] for start, end in spans(len(text), room)]
 
     def _pool_windows(self, windows: Sequence[Sequence[list[int]]]) -> "np.ndarray":
-        """One vector for the windows of each text."""
+        """Return one vector for the windows of each text."""
         import numpy as np
 
         vectors = self._run([window for several in windows for window in several])
@@ -261,7 +267,10 @@ class _Encoder:
         return text_vectors
 
     def _run(self, windows: Sequence[list[int]]) -> "np.ndarray":
-        """One vector for each window. Batches hold windows of like length, as padding costs as much as text."""
+        """Return one vector for each window.
+
+        Batches hold windows of similar length, as padding costs as much as text.
+        """
         import numpy as np
 
         vectors = np.empty((len(windows), DIMENSION), np.float32)
@@ -278,7 +287,7 @@ class _Encoder:
             raise Unavailable(message, code="E_MODEL", suggestion="free memory and try again") from error
 
     def _prepare_inputs(self, windows: Sequence[list[int]]) -> "tuple[np.ndarray, np.ndarray]":
-        """Embeddings of shape (windows, tokens, dimension) and the mask, padded to the longest window."""
+        """Return embeddings of shape (windows, tokens, dimension) and the mask, padded to the longest window."""
         import numpy as np
 
         from duckkb.llm.providers.e5_weights import block_values
@@ -292,8 +301,8 @@ class _Encoder:
 
 
 def _group_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
-    """Places of windows that are given to the model together, the shortest first: at most so many, and none that is much
-    shorter than the longest of them.
+    """Yield the indices of windows for each batch, shortest first: at most `most`, none much shorter than the
+    longest.
 
     >>> list(_group_by_length([100, 10, 104, 11, 102, 500], 4))
     [[1, 3], [0, 4, 2], [5]]
@@ -309,13 +318,15 @@ def _group_by_length(lengths: Sequence[int], most: int) -> Iterator[list[int]]:
 
 
 def _compose_text(text: str) -> str:
-    """A text in NFC; lone surrogates, which no tokenizer takes, become question marks."""
+    """Return a text in NFC; lone surrogates, which no tokenizer takes, become question marks."""
     return unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
 
 
 def _session(graph: bytes, threads: int) -> Any:
-    """Without spinning threads and arena, which cost other work its cores and memory and win nothing here. Where it does not
-    start like that it is tried once more as plainly as can be; the vectors are the same."""
+    """Open a session without spinning threads and arena, which cost cores and memory and gain nothing here.
+
+    Where it does not start like that, it is opened with minimal options; the vectors are the same.
+    """
     onnxruntime = _import_runtime()
     options, plain = onnxruntime.SessionOptions(), onnxruntime.SessionOptions()
     options.intra_op_num_threads, plain.intra_op_num_threads = threads, 1
@@ -323,7 +334,7 @@ def _session(graph: bytes, threads: int) -> Any:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return _start_session(onnxruntime, graph, options)
-    except _list_faults():  # it may be the options, or threads that this machine does not give
+    except _list_faults():  # the options, or the threads, may not be available here
         try:
             return _start_session(onnxruntime, graph, plain)
         except _list_faults() as error:
@@ -342,9 +353,12 @@ def _format_error(error: Exception) -> str:
 
 
 def _import_runtime() -> Any:
-    """onnxruntime without its telemetry, which is on by default: as soon as it is imported it writes a device id and a
-    database of events into the user's cache, a session id into the temporary folder, and later sends them. The variable
-    keeps all of it from being set up, for this process and its children; the call is for a caller who has imported it."""
+    """Import onnxruntime without its telemetry, which is on by default.
+
+    On import the telemetry writes a device id and a database of events into the user's cache, a session id into
+    the temporary folder, and later sends them. The variable prevents all of it, for this process and its
+    children; the call is for a caller who has imported it before.
+    """
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 
@@ -353,8 +367,8 @@ def _import_runtime() -> Any:
 
 
 def _list_faults() -> tuple[type[Exception], ...]:
-    """What onnxruntime raises; its classes have no base of their own."""
+    """Return the exceptions of onnxruntime; its classes have no common base."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     faults = (state.Fail, state.InvalidGraph, state.InvalidProtobuf, state.NotImplemented, state.RuntimeException)
-    return (*faults, state.EPFail, state.InvalidArgument, RuntimeError)  # the last one stands for errors of the system
+    return (*faults, state.EPFail, state.InvalidArgument, RuntimeError)  # RuntimeError stands for errors of the system

@@ -15,7 +15,7 @@ from duckkb.llm.providers.e5_weights import BLOCK, Weights, block_levels, block_
 Mode = Literal["q4", "int8"]
 
 _OPSET = 18
-_IR_VERSION = 9  # what goes with opset 18; newer ones shut out older runtimes
+_IR_VERSION = 9  # goes with opset 18; newer versions exclude older runtimes
 _RUNTIME = "com.microsoft"
 _INT8_ACCURACY = 4  # MatMulNBits: activations as int8, the level that has fast kernels
 _INT8_MAX = 127
@@ -28,7 +28,10 @@ _TENSORS = {
 
 
 def encoder_graph(weights: Weights, mode: Mode) -> bytes:
-    """The serialised model. `q4` keeps the blocks as they are, `int8` joins them to a scale a row, for speed."""
+    """Return the serialised model.
+
+    `q4` keeps the blocks as they are, `int8` joins them to one scale a row, for speed.
+    """
     graph = _Graph(weights, mode)
     states = graph.norm("x", "emb.ln")
     for layer in range(weights.layers):
@@ -37,7 +40,7 @@ def encoder_graph(weights: Weights, mode: Mode) -> bytes:
 
 
 class _Graph:
-    """Collects nodes and constants, and names them by their order."""
+    """A collection of nodes and constants, which it names by their order."""
 
     def __init__(self, weights: Weights, mode: Mode) -> None:
         self.weights = weights
@@ -83,7 +86,7 @@ class _Graph:
         )
 
     def _add_q4_layer(self, states: str, blocks: np.ndarray, bias: np.ndarray) -> str:
-        """Repacked: the operator wants neighbours in one byte, and takes 8 as zero by itself."""
+        """Add a layer with repacked blocks: the operator wants neighbours in one byte, and 8 as zero by default."""
         levels = block_levels(blocks)
         packed_levels = self.constant(levels[..., 0::2] | levels[..., 1::2] << 4)
         scales = self.constant(blocks["scale"].astype(np.float32).reshape(-1))
@@ -101,7 +104,7 @@ class _Graph:
         return self.node("DynamicQuantizeMatMul", states, *map(self.constant, constants), domain=_RUNTIME)
 
     def model(self, output: str) -> bytes:
-        """The serialised model of what was collected, which gives `output`."""
+        """Return the serialised model of the collected nodes, with `output` as its output."""
         graph = self._model.graph
         graph.name = "multilingual-e5-small"
         for ports, name, type, shape in (
@@ -129,7 +132,7 @@ def _add_encoder_layer(graph: _Graph, states: str, name: str) -> str:
 
 
 def _pool_states(graph: _Graph, states: str) -> str:
-    """The mean of the states of real tokens, divided by its length."""
+    """Return the mean of the states of real tokens, at unit length."""
     first = graph.constant(np.array([1], np.int64))
     last = graph.constant(np.array([2], np.int64))
     mask = graph.node("Cast", "mask", to=onnx_messages.FLOAT)

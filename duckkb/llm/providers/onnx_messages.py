@@ -1,7 +1,7 @@
-"""The messages of the ONNX file format that a graph of ours needs, as protobuf writes them.
+"""The messages of the ONNX file format that our graphs need, as protobuf writes them.
 
-Names, numbers and types of fields are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3. The package `onnx` has them
-all, and takes 33 MB with what it needs; protobuf comes with onnxruntime.
+Names, numbers and types of fields are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3. The
+package `onnx` has them all, and takes 33 MB with its dependencies; protobuf comes with onnxruntime.
 """
 
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ _MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
         "opset_import": (8, "OperatorSetIdProto*"),
     },
 }
-"""By message: its fields, each with number and type, `*` where it is repeated."""
+"""Fields by message, each with number and type, `*` where it is repeated."""
 
 
 def message_classes() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One answer on its way: how long it may take, whether it is still wanted, and how its connection is cut."""
+"""A request under way: its limit of time, its cancellation, and how its connection is cut."""
 
 import math
 import socket
@@ -9,37 +9,39 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
-_WATCH_S = 0.05  # between two looks at whether an answer is still wanted
+_WATCH_S = 0.05  # between two checks of `cancel`
 _AT_ONCE_S = 1.0  # for what may follow the end of an answer
 
 
 class AnswerRefused(Exception):
-    """An answer that is not worth reading to its end; the text says why. `reason` is one word for counters."""
+    """An answer that is not read to its end; the text says why. `reason` is one word for counters."""
 
     reason = "bad_answer"
 
 
 class AnswerLate(AnswerRefused):
-    """One that was not there in time."""
+    """An answer that was not there in time."""
 
     reason = "timeout"
 
 
 class AnswerLost(AnswerRefused):
-    """One whose connection was lost on the way."""
+    """An answer whose connection was lost on the way."""
 
     reason = "unreachable"
 
 
 class AnswerUnwanted(AnswerRefused):
-    """One that nobody waits for any more."""
+    """An answer that nobody waits for any more."""
 
     reason = "cancelled"
 
 
 class OpenCall:
-    """One request whose answer is read as it comes, for so many seconds in all, or until `cancel` is set: then its connection is
-    cut, wherever it is."""
+    """A request whose answer is read as it comes, for a limited time in all, or until `cancel` is set.
+
+    Then its connection is cut, at whatever stage it is.
+    """
 
     def __init__(self, seconds: float, cancel: threading.Event | None = None) -> None:
         self._seconds, self._cancel = seconds, cancel
@@ -50,11 +52,13 @@ class OpenCall:
         self._arrived: SimpleQueue[tuple[float, Any]] = SimpleQueue()
 
     def arrive(self, found: Any) -> None:
-        """Told by the thread that reads what it has found: the response, pieces of its body, None at the end, or an error."""
+        """Take what the reading thread has received: the response, pieces of its body, None at the end, or an
+        error.
+        """
         self._arrived.put((time.monotonic(), found))
 
     def note(self, event: str, info: dict[str, Any]) -> None:
-        """Told by the client of each step: the connection that was opened is one to cut."""
+        """Take the client's trace events, and keep the opened connection, so that it can be cut."""
         stream = info.get("return_value") if event.endswith(("connect_tcp.complete", "start_tls.complete")) else None
         if stream is not None:
             with self._lock:
@@ -64,7 +68,7 @@ class OpenCall:
                 self.cut()
 
     def cut(self) -> None:
-        """End it, so that whoever reads goes on, and the server knows."""
+        """Cut the connection, so that the reader goes on, and the server knows."""
         with self._lock:
             self._is_over, sockets = True, list(self._sockets)
         for open_socket in sockets:
@@ -72,12 +76,14 @@ class OpenCall:
                 socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
     def hurry(self) -> None:
-        """What is wanted is there: wait for the rest no longer than a moment."""
+        """Wait no longer than a moment for the rest, once the wanted part is there."""
         self._until = min(self._until, time.monotonic() + _AT_ONCE_S)
 
     def take(self) -> Any:
-        """The next thing that arrived in time, however late it is asked for; raises what was found in its place, `AnswerLate` or
-        `AnswerUnwanted`."""
+        """Return the next thing that arrived in time, even where it is asked for late.
+
+        Raises the error that arrived in its place, `AnswerLate` or `AnswerUnwanted`.
+        """
         while True:
             if self._cancel is not None and self._cancel.is_set():
                 self.cut()
@@ -99,6 +105,6 @@ class OpenCall:
             return item
 
     def rest(self) -> Iterator[bytes]:
-        """The pieces of the body."""
+        """Yield the pieces of the body."""
         while (piece := self.take()) is not None:
             yield piece

@@ -1,8 +1,8 @@
-"""Embeddings from an endpoint that speaks OpenAI's protocol, through the `openai` client.
+"""Embeddings from an endpoint with OpenAI's protocol, through the `openai` client.
 
-The client waits and tries again (429, 408, 409, 5xx, time-outs, lost connections): `max_retries` times, longer each time
-or as long as Retry-After says. Everything that comes back is checked before use, and nothing that a server says is
-repeated but for one line of what it found wrong with a request.
+The client waits and retries (429, 408, 409, 5xx, time-outs, lost connections): `max_retries` times, longer each
+time or as long as Retry-After says. Every answer is checked before use, and errors repeat nothing of a server
+but one line on what is wrong with a request.
 """
 
 import base64
@@ -31,11 +31,12 @@ _MOST_DIMENSIONS = 8192
 
 
 class OpenAIEndpoint:
-    """`settings.base_url` must be set, and whoever makes this has checked that its host is trusted.
+    """An embedder at an endpoint.
 
-    No prefixes are added, so `symmetric` shows in the fingerprint alone. The dimension is the configured one, else that of
-    the first vector seen; a vector of another is an error. Safe to share between threads. Every fault is an
-    `errors.Unavailable` with code `E_MODEL`; none contains the key.
+    `settings.base_url` must be set, and its creator has checked that the host is trusted.
+    No prefixes are added, so `symmetric` changes the fingerprint alone. The dimension is the configured one,
+    else that of the first vector seen; a vector of another is an error. Safe to share between threads. Every
+    fault is an `errors.Unavailable` with code `E_MODEL`; none contains the key.
     """
 
     def __init__(self, settings: EmbeddingSettings, key: str | None) -> None:
@@ -47,13 +48,13 @@ class OpenAIEndpoint:
 
     @property
     def host(self) -> str:
-        """Host and port, as a person is told them."""
+        """The host and port, for messages."""
         address = urlsplit(self._settings.base_url or "")
         return f"{address.hostname}:{address.port}" if address.port else str(address.hostname)
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Known without asking. A model's vectors are another's as soon as address, dimensions or use differ."""
+        """The fingerprint of model, address, dimensions and use, known without a request."""
         settings = self._settings
         address = (settings.base_url or "").rstrip("/")
         parts = json.dumps([address, settings.model, settings.dimensions, settings.symmetric])
@@ -66,11 +67,11 @@ class OpenAIEndpoint:
         return self._embed(texts)
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
-        """An estimate by characters."""
+        """Estimate the tokens by characters."""
         return [estimate_window_tokens(text) for text in texts]
 
     def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
-        """Whole texts: the protocol tells neither a model's limit nor its tokens."""
+        """Return the texts whole: the protocol tells neither a model's limit nor its tokens."""
         return [Cut(text, count, count) for text, count in zip(texts, self.count_tokens(texts), strict=True)]
 
     def _embed(self, texts: Sequence[str]) -> "np.ndarray":
@@ -83,7 +84,7 @@ class OpenAIEndpoint:
         return np.concatenate(batches) if batches else np.empty((0, self._dimension or 0), np.float32)
 
     def _embed_batch(self, texts: list[str]) -> "np.ndarray":
-        """One vector a text. A batch that is refused for its length is halved, then its texts are."""
+        """Embed texts, one vector each. A batch that is refused for its length is halved, then its texts are."""
         import numpy as np
         from openai import APIStatusError
 
@@ -100,7 +101,7 @@ class OpenAIEndpoint:
         return unit_mean(vectors, [len(part) for part in parts])[None].astype(np.float32)
 
     def _ask(self, texts: list[str]) -> "np.ndarray":
-        """One request. `APIStatusError` passes, as a refusal may be mended by asking for less."""
+        """Send one request. `APIStatusError` passes, since asking for less may help."""
         from openai import APIConnectionError, APITimeoutError, omit
 
         from duckkb.llm.providers.open_call import AnswerRefused
@@ -162,14 +163,15 @@ class OpenAIEndpoint:
 
 
 class BadAnswer(Exception):
-    """An answer that does not hold the vectors that were asked for; the text says what is wrong and quotes nothing."""
+    """An answer that does not hold the requested vectors; the text says what is wrong and quotes nothing."""
 
 
 def read_answer(content: bytes, count: int, dimension: int | None) -> "np.ndarray":
-    """An answer's vectors in the order of the texts: float32 of shape (count, dimension), rows of unit length.
+    """Return an answer's vectors in the order of the texts: float32 of shape (count, dimension), rows of unit
+    length.
 
-    Raises `BadAnswer` unless there are `count` of them, of one dimension (`dimension` where it is given), each finite and
-    not zero. Numbers may come as a JSON array or as base64 of little-endian float32.
+    Raises `BadAnswer` unless there are `count` of them, of one dimension (`dimension` where it is given), each
+    finite and not zero. Numbers may come as a JSON array or as base64 of little-endian float32.
     """
     import numpy as np
 
@@ -180,7 +182,7 @@ def read_answer(content: bytes, count: int, dimension: int | None) -> "np.ndarra
     if wrong_dimension is not None:
         raise BadAnswer(f"a vector of dimension {wrong_dimension} where {expected_dimension} was expected")
     matrix = np.stack(vectors)
-    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is reported below, not warned about
+    with np.errstate(over="ignore", invalid="ignore"):  # overflow is reported below, not as a warning
         norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     if not np.isfinite(norms).all():
         raise BadAnswer("numbers that are not finite")
@@ -202,7 +204,7 @@ def _parse_rows(content: bytes) -> list[dict[str, Any]]:
 
 
 def _sort_rows(rows: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
-    """By `index`; as they stand where none has one."""
+    """Sort the rows by `index`; keep their order where none has an index."""
     if len(rows) != count:
         raise BadAnswer(f"{len(rows)} vectors for {count} texts")
     places = [row.get("index") for row in rows]

@@ -1,4 +1,4 @@
-"""Rerankers: an endpoint that scores documents, and a chat model that is asked for one yes or no a text."""
+"""Rerankers: an endpoint that scores documents, and a chat model that answers yes or no for each text."""
 
 import math
 import time
@@ -12,12 +12,14 @@ from duckkb.settings import RerankSettings
 
 _JUDGE = 'Judge whether the passage answers the question. Say one word: "yes" or "no".'
 _MOST_LIKELY = 20  # tokens with their probabilities, the most that OpenAI's protocol gives
-_BLANKS = " \t\n\u2581\u0120"  # with those that tokenizers write for a space
+_BLANKS = " \t\n\u2581\u0120"  # with the characters that tokenizers write for a space
 
 
 class HttpReranker:
-    """POST BASE/rerank `{model, query, documents, top_n}` gives `results: [{index, relevance_score}]`, in any order: the
-    protocol of Jina and Cohere, which llama.cpp and vLLM speak too. Implements `ports.Reranker`."""
+    """A reranker (`ports.Reranker`) with the protocol of Jina and Cohere, which llama.cpp and vLLM speak too.
+
+    POST BASE/rerank `{model, query, documents, top_n}` gives `results: [{index, relevance_score}]`, in any order.
+    """
 
     at_once = 0
     _score = "relevance_score"
@@ -46,7 +48,7 @@ class HttpReranker:
         return answer.get("results") if isinstance(answer, dict) else None
 
     def _sort_scores(self, results: Sequence[Mapping[str, Any]], count: int) -> list[float]:
-        """The scores by their indices, each of which stands there once."""
+        """Return the scores in the order of their indices, each of which must come once."""
         score_by_place: dict[int, float] = {}
         for result in results:
             place, score = result.get("index"), number(result.get(self._score))
@@ -63,11 +65,14 @@ class HttpReranker:
 
 
 class TeiReranker(HttpReranker):
-    """POST BASE/rerank `{query, texts, ...}` gives `[{index, score}]`: the protocol of text-embeddings-inference, which serves
-    the one model that it was started with. It cuts off what is too long for that. Implements `ports.Reranker`."""
+    """A reranker (`ports.Reranker`) with the protocol of text-embeddings-inference, which serves one model.
+
+    POST BASE/rerank `{query, texts, ...}` gives `[{index, score}]`. The server truncates texts that are too
+    long for the model.
+    """
 
     at_once = 32
-    """What a server takes in one request unless it was started with another --max-client-batch-size."""
+    """Texts that a server accepts in one request by default (--max-client-batch-size)."""
     _score = "score"
 
     def _build_body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
@@ -78,8 +83,11 @@ class TeiReranker(HttpReranker):
 
 
 class ChatReranker:
-    """A chat model's probability of yes against no, as its first token: e^yes / (e^yes + e^no), where each sums its spellings.
-    An endpoint that gives no probabilities is refused: its prose would be a guess. Implements `ports.Reranker`."""
+    """A reranker (`ports.Reranker`) by a chat model's probability of yes against no, as its first token.
+
+    The score is e^yes / (e^yes + e^no), where each sums its spellings. An endpoint without probabilities is
+    refused: its prose would be a guess.
+    """
 
     at_once = 1
 
@@ -116,7 +124,7 @@ class ChatReranker:
         return self._calculate_yes_share(likely)
 
     def _calculate_yes_share(self, likely: Mapping[str, float | None]) -> float:
-        """The part of yes in what speaks for either, by logarithms of probabilities."""
+        """Return the share of yes in the probability of yes and no, from log probabilities."""
         logarithms_by_word: dict[str, list[float]] = {"yes": [], "no": []}
         for token, logarithm in likely.items():
             word = token.strip(_BLANKS).casefold()
@@ -127,7 +135,7 @@ class ChatReranker:
         both = [*logarithms_by_word["yes"], *logarithms_by_word["no"]]
         if not both:
             raise self._endpoint.bad("neither yes nor no is among the likely words")
-        highest = max(both)  # taken off, so that none of them becomes too small or too large
+        highest = max(both)  # subtracted, to avoid underflow and overflow
         yes, no = (sum(math.exp(exponent - highest) for exponent in logarithms_by_word[word]) for word in ("yes", "no"))
         return yes / (yes + no)
 
@@ -137,5 +145,5 @@ class ChatReranker:
 
 
 def _fill_empty_text(text: str) -> str:
-    """Endpoints refuse the empty text."""
+    """Return a substitute for the empty text, which endpoints refuse; other texts unchanged."""
     return text if text.strip() else " "

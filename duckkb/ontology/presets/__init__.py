@@ -1,4 +1,4 @@
-"""The policies that duckkb comes with, one YAML file each. Adding a policy is adding a file."""
+"""The policies that duckkb comes with, one YAML file each. To add a policy, add a file."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -12,7 +12,10 @@ from duckkb.ontology.source import read_yaml, root_section
 
 @lru_cache(maxsize=1)
 def presets() -> Mapping[str, Policy]:
-    """The policies of the package by name; each's `place` is its file. Raises ValueError for a file that is wrong."""
+    """Return the policies of the package by name; `place` is the file.
+
+    Raises ValueError for a file that is wrong.
+    """
     policies: dict[str, Policy] = {}
     for path in sorted(files(__name__).iterdir(), key=lambda path: path.name):
         if path.name.endswith(".yaml"):
@@ -26,7 +29,7 @@ def presets() -> Mapping[str, Policy]:
 
 
 def find_policy(name: str, own: Mapping[str, Policy]) -> Policy | None:
-    """The policy of this name or alias: the base's own first, then those of the package."""
+    """Return the policy of this name or alias: the base's own first, then those of the package."""
     for policies in (own, presets()):
         match = policies.get(name) or _find_by_alias(name, policies.values())
         if match is not None:

@@ -1,9 +1,10 @@
-"""What a reviewer must be told of a change: findings of a difference. First what the files tell that it touches; then what it
-brings that its own files do not tell: both versions are held against every rule, and the older one's findings are taken off
-the newer one's.
+"""The findings of a change, for its reviewer.
 
-Of truth is read what can matter: the tables that the change touches, the edges that end in them, and these edges' other
-ends; everything where the ontology changed.
+First come findings of the touched files; then those that the files alone do not show: both versions are checked
+against every rule, and the older version's findings are subtracted from the newer one's.
+
+Only the records that can matter are read: the tables that the change touches, the edges that end in them, and
+these edges' other ends; everything where the ontology changed.
 """
 
 import json
@@ -37,15 +38,17 @@ from duckkb.truth.git import revisions
 _INDICES = "data/indices/"
 _Table = tuple[layout.Kind, str]
 _Tables = Collection[_Table] | None
-"""By kind and table; None for all."""
+"""Tables by kind and name; None for all."""
 
 
 def findings_of(
     compared: Comparison, diff: Diff, *, whole: bool, allow_shrink: bool, allow_weaker: bool
 ) -> tuple[Finding, ...]:
-    """Each once, by place: what is found twice is told as it was first. With `whole` both versions are held against every
-    rule, and the files that a gate rests on are compared. `allow_shrink`: mass deletions are meant, `allow_weaker`: rules that
-    are gone are no error."""
+    """Return the findings of a change, each once, by place; of duplicates the first counts.
+
+    With `whole`, both versions are checked against every rule, and the files that a gate depends on are
+    compared. `allow_shrink` permits mass deletions; with `allow_weaker`, removed rules are no error.
+    """
     from duckkb.review.check import guards
 
     all_findings = [*compared.both.findings, *diff.findings, *_check_caches(compared.versions)]
@@ -71,10 +74,13 @@ def _check_caches(versions: Versions) -> Iterator[Finding]:
 
 
 def _check_mass_changes(comparison: Comparison, diff: Diff, allow_shrink: bool) -> Iterator[Finding]:
-    """By the limits of the older version. How many records a table had is asked only where many changed."""
+    """Check the number of changes by the older version's limits.
+
+    The size of a table is read only where many of its records changed.
+    """
     moved_ids = {
         (change.kind, change.id) for change in diff.changes if change.op == "insert"
-    }  # as of a collection that was renamed
+    }  # for example of a renamed collection
     counts = Counter(
         (change.kind, change.table, change.type, change.op == "delete")
         for change in diff.changes
@@ -115,7 +121,7 @@ def _check_records(diff: Diff) -> Iterator[Finding]:
 def _check_record(
     change: RecordChange, after: RecordPlace, new_identities: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Code, message and field of what is to be told of a record that is there."""
+    """Yield code, message and field of each finding about a record that is present."""
     if change.was is not None and not _is_follow_up(change, change.was, new_identities):
         yield "W_RENAMED", f"was {change.was}: links and citations by the old identity lead nowhere", ""
     for field in change.fields if change.op != "insert" else ():
@@ -132,7 +138,7 @@ def _check_record(
 
 
 def _is_follow_up(change: RecordChange, was: str, nodes: Mapping[str, str]) -> bool:
-    """Whether an edge only followed a node which was renamed, and is as it was."""
+    """Return whether an edge only follows a renamed node, and is otherwise unchanged."""
     if change.kind != "edge":
         return False
     ends = [nodes.get(str(end), end) if isinstance(end, str | int) else end for end in json.loads(was)]
@@ -140,8 +146,10 @@ def _is_follow_up(change: RecordChange, was: str, nodes: Mapping[str, str]) -> b
 
 
 def _find_regressions(comparison: Comparison, diff: Diff) -> Iterator[Finding]:
-    """Errors and warnings of the newer version that the older one does not have, or that are about records that changed;
-    then new records that nearly say what another says."""
+    """Yield the newer version's errors and warnings that the older one lacks, or that concern changed records.
+
+    Then yield new records that nearly repeat another.
+    """
     old, new = trees(comparison)
     _mark_cut_off(new, comparison.versions)
     new_findings, before = (
@@ -158,14 +166,14 @@ def _find_regressions(comparison: Comparison, diff: Diff) -> Iterator[Finding]:
 
 
 def _build_key(finding: Finding) -> tuple[str, ...]:
-    """What a finding is, wherever its line has moved to."""
+    """Return a key of a finding that does not depend on its line number."""
     if finding.type:
         return finding.code, finding.type, finding.identity, finding.field
     return finding.code, finding.path, finding.message
 
 
 def _mark_cut_off(new: Tree, versions: Versions) -> None:
-    """A part whose records the change took without removing the file has a finding."""
+    """Note a finding for a part whose records the change removed without removing the file."""
     for path, part in new.parts.items():
         if not part.rows and not part.findings and _is_cut_off(path, versions):
             source = versions.base.commit[:12]
@@ -179,7 +187,10 @@ def _is_cut_off(path: str, versions: Versions) -> bool:
 
 
 class _TouchedView(BaseView):
-    """What of one version is looked at. Lines of parts that are alike say the same in both."""
+    """A view of the records of one version that are checked.
+
+    Lines of unchanged parts are the same in both versions.
+    """
 
     def __init__(self, tree: Tree, compared: Comparison) -> None:
         super().__init__(tree, lambda kind: Validator(kind, tree.ontology), self._measure_lengths)
@@ -201,8 +212,11 @@ class _TouchedView(BaseView):
 
 
 def trees(compared: Comparison, also: Collection[_Table] = ()) -> tuple[Tree, Tree]:
-    """The older and the newer version of the tables that a change touches, of the edges that end in them, of these edges'
-    other ends, and of `also`; of everything where the ontology changed. Parts that belong to no type there are findings."""
+    """Return the older and the newer version of the records that a change may affect.
+
+    These are the tables that it touches, the edges that end in them, these edges' other ends, and the tables in
+    `also`; everything where the ontology changed. Parts that belong to no type become findings.
+    """
     both, tables = compared.both, _list_touched_tables(compared)
     if tables is not None:
         kinds = _select_types(both.new.ontology, tables)
@@ -225,7 +239,7 @@ def _list_touched_tables(comparison: Comparison) -> _Tables:
 
 
 def _select_types(ontology: Ontology, tables: _Tables) -> list[RecordType]:
-    """The types of the tables, and those of the edges that end in them."""
+    """Return the types of the tables, and those of the edges that end in them."""
     nodes = {kind.name for kind in ontology if tables is None or (kind.kind, kind.table) in tables}
     return [kind for kind in ontology if kind.name in nodes or nodes & set(_end_types(kind))]
 
@@ -235,7 +249,7 @@ def _end_types(kind: RecordType) -> tuple[str, ...]:
 
 
 def _read_unchanged_parts(comparison: Comparison, tables: _Tables) -> dict[str, DocumentLines]:
-    """The parts that both versions have alike; documents as lines."""
+    """Return the parts that are equal in both versions; documents as lines."""
     ontology, root, touched_paths = comparison.both.new.ontology, comparison.root, set(comparison.versions.paths)
     selected_kinds = [kind for kind in ontology if tables is None or (kind.kind, kind.table) in tables]
     places = [f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()]
@@ -275,7 +289,7 @@ def _build_tree(
     numbers: LineNumbers,
     known_parts: Mapping[str, Part],
 ) -> Tree:
-    """Of `known_parts` that are unchanged none is read again."""
+    """Build the tree of one side; unchanged parts among `known_parts` are not read again."""
     parts: dict[str, Part] = {}
     strange = []
     with pause_collector():

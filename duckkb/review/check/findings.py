@@ -17,8 +17,11 @@ _MOST_KEPT = 100_000
 
 
 class CheckReport(Struct, frozen=True):
-    """All findings, in the order of path, line and rule; `records` were looked at. `prefix` is the folder of the base inside
-    its repository, with a final `/`, or empty. `is_judged`: every rule was asked."""
+    """The findings of a check, in the order of path, line and rule, over `records` records.
+
+    `prefix` is the folder of the base inside its repository, with a final `/`, or empty. `is_judged`: every
+    rule was checked.
+    """
 
     findings: tuple[Finding, ...]
     records: int
@@ -35,7 +38,7 @@ class CheckReport(Struct, frozen=True):
 
 
 def check(base: Base) -> CheckReport:
-    """Hold the whole tree against every rule, with what was found of the caches. Changes nothing."""
+    """Check the whole tree against every rule, and report faults of the caches. Changes nothing."""
     git_repository = run.find_repository(base.root)
     merge_state = begun_merge.read_begun_merge(base.root)
     halfway = [Finding("E_MERGE_IN_PROGRESS", begun_merge.WHAT, remedy=begun_merge.REMEDY)] if merge_state else []
@@ -46,14 +49,16 @@ def check(base: Base) -> CheckReport:
 
 
 def check_records_alone(base: Base, besides: Iterable[Finding] = ()) -> CheckReport:
-    """As `check`, of the files of records alone."""
+    """Check as `check` does, the files of records alone."""
     findings = [*besides, *base.tree.findings, *base.tree.unreadable, *_check_rules(base)]
     return CheckReport(sort_findings(findings), sum(base.tree.count(kind) for kind in base.ontology))
 
 
 def _check_rules(base: Base) -> Iterable[Finding]:
-    """What breaks a rule. A generation never changes, and is looked through once, whoever asks how often: of a million records that takes
-    half a minute."""
+    """Return the findings of all rules.
+
+    A generation never changes, so it is checked once for all callers: a million records take half a minute.
+    """
     if not base.is_generation:
         return integrity.findings(guard.view(base))
     cached_findings, cache_key = base.whole.checked, (base.is_narrowed, frozenset(kind.name for kind in base.ontology))
@@ -74,7 +79,7 @@ def _find_large_caches(base: Base) -> Iterator[Finding]:
 
 
 def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Each once, in the order of path, line and rule."""
+    """Return each finding once, in the order of path, line and rule."""
     return tuple(
         sorted(
             set(findings),

@@ -1,7 +1,9 @@
-"""What a change takes from the rules by which changes are judged: in types, limits and judged questions; and in the files outside
-of records and ontology that a gate rests on, the workflows and hooks that run duckkb, and what .gitattributes has git do to
-the base's files (paths are relative to the base, as those of all findings). A change is judged by the rules as they were, too,
-so that none can switch its own gate off.
+"""Finds where a change weakens the rules by which changes are judged.
+
+It looks at types, limits and judged questions, and at files outside of records and ontology that a gate depends
+on: the workflows and hooks that run duckkb, and the .gitattributes for the base's files (paths are relative to
+the base, as in all findings).
+A change is also judged by the rules of the older version, so that it cannot switch off its own gate.
 """
 
 import json
@@ -32,22 +34,24 @@ _OWN = (ID, CREATED_AT, UPDATED_AT)
 
 
 Weaker = tuple[str, str]
-"""What of a declaration is weaker, as a JSON pointer into it, and how."""
+"""A weakened part of a declaration: a JSON pointer into it, and how it is weaker."""
 
 
 def make_guard_finding(said: str, path: str, line: int, field: str) -> Finding:
-    """That a guard is gone or weaker than it was."""
+    """Return the finding that a guard is gone or weaker than before."""
     return Finding(CODE, said, path, line, field, CODES[CODE].remedy)
 
 
 def allow_weakening(findings: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The same where rules may become weaker: told, but no error."""
+    """Return the findings as warnings, for a change that may weaken rules."""
     remedy = CODES[ALLOWED].remedy
     return tuple(replace(entry, code=ALLOWED, remedy=remedy) if entry.code == CODE else entry for entry in findings)
 
 
 def guard_configuration(both: Configurations, changes: Sequence[RecordChange]) -> Iterator[Finding]:
-    """The guards of types, limits and questions that only the older side has, and records that pass by new rules alone."""
+    """Yield the guards of types, limits and questions that only the older side has, and records that only new
+    rules accept.
+    """
     old, new = both.old, both.new
     if old.documents == new.documents:
         return
@@ -70,14 +74,14 @@ def guard_configuration(both: Configurations, changes: Sequence[RecordChange]) -
 
 
 def _build_pointer(kind: RecordType, field: str) -> str:
-    """The pointer into its file of something that a type declares. The schema of a collection is its policy's."""
+    """Return the pointer into its file of a declaration of a type. The schema of a collection is its policy's."""
     if isinstance(kind, NodeType) and kind.is_collection:
         return f"{pointer('collections', kind.name)}{'/policy' if field.startswith('/schema') else ''}{field}"
     return f"{pointer(f'{kind.kind}s', kind.name)}{field}"
 
 
 def _find_line(documents: Iterable[Document], path: str, at: str) -> int:
-    """The line where something stands in a file, or what was around it; 0 where the file is gone."""
+    """Return the line of a pointer in a file, or of its nearest parent; 0 where the file is gone."""
     return next((document.line(at) for document in documents if document.path == path), 0)
 
 
@@ -128,7 +132,7 @@ def _find_newly_valid(
 
 
 def guard_questions(old: Sequence[Document], new: Sequence[Document]) -> Iterator[Finding]:
-    """The judged questions that only the older documents have, or that the newer ones judge lower."""
+    """Yield the judged questions that only the older documents have, or that the newer ones judge more mildly."""
     entries = [
         [(document, number, item) for document in documents for number, item in enumerate(questions_in(document))]
         for documents in (old, new)
@@ -162,7 +166,7 @@ _ATTRIBUTES = ".gitattributes"
 _HOOKS = (".pre-commit-config.yaml", ".gitlab-ci.yml")
 _WORKFLOWS = re.compile(r"\.(?:github|gitea|forgejo)/workflows/[^/]+\.ya?ml")
 _CACHE = "data/indices/"
-# A pin may move; the rest of a line is what it does.
+# A pin may move; the rest of a line counts.
 _PIN = re.compile(r"@[0-9a-f]{7,64}\b|==[0-9][\w.]*|(?:^|\s)#.*$")
 _COUNTED = frozenset(
     ("text", "eol", "diff", "merge", "filter", "working-tree-encoding", "ident", "linguist-generated", "binary")
@@ -171,7 +175,7 @@ _WANTED = frozenset((("text", "set"), ("eol", "lf"), ("merge", "duckkb"), ("diff
 
 
 def guard_files(compared: Comparison) -> Iterator[Finding]:
-    """What the change takes away. Raises `errors.Unavailable` (E_GIT)."""
+    """Yield what the change removes from the files of a gate. Raises `errors.Unavailable` (E_GIT)."""
     root, base = compared.root, compared.versions.base.commit
     against = {"worktree": None, "index": "index"}.get(compared.range.against, compared.versions.head.commit)
     touched_files = list(revisions.iter_touched_files(root, base, against))
@@ -211,7 +215,7 @@ def _compare_jobs(root: Path, touched_files: Iterable[Touched]) -> Iterator[Find
 
 
 def _read_side(root: Path, top: Path, file: Touched, side: revisions.TreeEntry | None) -> str | None:
-    """None where there is no such file on this side; an id of zeros stands for the file as it is."""
+    """Return the file on this side; None where there is none. An id of zeros stands for the file on disk."""
     if side is None or side.mode not in revisions.REGULAR:
         return None
     if int(side.blob, 16):
@@ -223,13 +227,13 @@ def _read_side(root: Path, top: Path, file: Touched, side: revisions.TreeEntry |
 
 
 def _parse_steps(text: str) -> list[tuple[int, str]]:
-    """The lines that do something, with their numbers, without pins and comments."""
+    """Return the effective lines with their numbers, without pins and comments."""
     lines = ((number, _PIN.sub("", line).strip()) for number, line in enumerate(text.splitlines(), 1))
     return [(number, line) for number, line in lines if line]
 
 
 def _compare_attributes(root: Path, base: str, against: str | None) -> Iterator[tuple[str, str]]:
-    """What git would do otherwise to files that both sides have, by attribute, with how many and the first of them."""
+    """Yield the git attributes that change for files of both sides, each with a count and the first file."""
     paths = sorted(revisions.entries(root, Revision("", base, base)))
     paths = [path for path in paths if not path.startswith(_CACHE)]
     before, after = (revisions.attributes(root, paths, at) for at in (base, against))

@@ -1,10 +1,11 @@
-"""Where a newer JSON Schema takes records that the older one refused, and which.
+"""Finds where a newer JSON Schema accepts records that the older one refused.
 
-Both are brought into normal form, so that another spelling of the same is no loss. Then values at their borders are held
-against both: a record that the newer one alone takes is a loss wherever it comes from. Where the forms differ, a part that
-asks less counts unless the newer schema refuses all the same what that part alone had refused.
+Both are brought into normal form, so that another spelling of the same rule is no loss. Then values at their
+borders are checked against both: a record that only the newer one accepts is a loss, wherever it comes from.
+Where the forms differ, a weaker part counts unless the newer schema still refuses everything that this part
+alone had refused.
 
-A list of values or types that grew is no loss, and neither is a field that a closed type has now.
+A list of values or types that grew is no loss, and neither is a new field of a closed type.
 """
 
 import json
@@ -26,8 +27,10 @@ Path = tuple[Any, ...]
 
 
 class Looser(Struct, frozen=True):
-    """A part of the older schema that asks less now: its JSON pointer in normal form, what is said of it, and a record
-    that was refused and is taken now (None where none was found)."""
+    """A weakened part of the older schema: its JSON pointer in normal form, a description, and a sample record.
+
+    The record was refused and is accepted now (None where none was found).
+    """
 
     at: str
     said: str
@@ -40,8 +43,11 @@ class Looser(Struct, frozen=True):
 
 
 class _Suspicion(Struct, frozen=True):
-    """`path` leads to the keyword in the older schema; `name` is a field that `required` names. Of an `opaque` one no record
-    shows that the newer schema is as strict."""
+    """A part of the older schema that may be weaker now.
+
+    `path` leads to the keyword in the older schema; `name` is a field that `required` names. For an `opaque`
+    suspicion no record can show that the newer schema is as strict.
+    """
 
     path: Path
     said: str
@@ -54,7 +60,7 @@ class _Suspicion(Struct, frozen=True):
 
 
 def looser_parts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Looser]:
-    """What of a record type's schema asks less than it did; the order of the schema.
+    """Return the parts of a record type's schema that ask less than before, in the order of the schema.
 
     >>> [str(one) for one in looser_parts({"required": ["id"], "properties": {"id": {"maxLength": 1}}}, {"properties": {"id": {"maxLength": 2}}})]
     ['id is required no longer; it takes {}, which it refused', 'maxLength was 1, is 2; it takes {"id": "a1"}, which it refused']
@@ -83,7 +89,7 @@ def looser_parts(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Looser]
 
 
 def short(value: Any, most: int) -> str:
-    """A value as JSON, cut where it is longer than `most` characters."""
+    """Return a value as JSON, cut to `most` characters."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= most else f"{text[:most]}…"
 
@@ -98,7 +104,9 @@ def _wrap_false_schema(schema: Schema) -> Mapping[str, Any]:
 
 
 def _extend_schema(old: Schema, new: Schema) -> Schema:
-    """The older schema with the lists of values and types, and the fields of closed types, that the newer one has."""
+    """Return the older schema with the longer lists of values and types, and the new fields of closed types, of
+    the newer one.
+    """
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return old
     wider_schema = dict(old)
@@ -125,7 +133,7 @@ def _extend_schema(old: Schema, new: Schema) -> Schema:
 
 
 def _find_suspicions(old: Schema, new: Schema, path: Path) -> Iterator[_Suspicion]:
-    """Where the older schema's form asks for something that the newer one's does not."""
+    """Yield the parts of the older schema's form that the newer one's lacks."""
     if old == new or new is False:
         return
     if old is False:
@@ -154,7 +162,7 @@ def _find_suspicions(old: Schema, new: Schema, path: Path) -> Iterator[_Suspicio
 
 
 def _find_leader(key: str) -> str:
-    """The keyword without which this one says nothing, and with which it is told."""
+    """Return the keyword without which this keyword has no effect, and with which it is reported."""
     return {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}.get(key, key)
 
 
@@ -176,11 +184,11 @@ def _is_weaker(key: str, before: Any, new: Mapping[str, Any]) -> bool:
 
 
 def _remove_part(schema: Schema, path: Path, name: str) -> Schema:
-    """The schema without what a path leads to, or without one name of the list there."""
+    """Return the schema without the part at a path, or without one name of the list there."""
     if not path:
         return {}
     step, inner_path = path[0], path[1:]
-    if step == "$defs":  # what refers to them would be no schema
+    if step == "$defs":  # references to them would be invalid
         return {}
     if isinstance(schema, list):
         return [*schema[:step], _remove_part(schema[step], inner_path, name), *schema[step + 1 :]]

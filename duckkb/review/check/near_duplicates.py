@@ -1,7 +1,7 @@
-"""New records that nearly say what another record says (W_NEAR_DUPLICATE).
+"""New records that nearly repeat another record (W_NEAR_DUPLICATE).
 
-By words, two records are near when most of the runs of three words that either has stand in both; Chinese characters count as
-words. By meaning, when the vectors that are cached are: no model runs for it.
+By words, two records are near when they share most of their runs of three words; Chinese characters count as
+words. By meaning, they are near when their cached vectors are: no model runs for it.
 """
 
 import re
@@ -20,16 +20,18 @@ from duckkb.truth.files.part import StoredRow
 from duckkb.truth.files.tree import Tree
 
 NEAR = 0.8
-"""The least share of runs of words that two records have in common."""
+"""The least share of runs of words that two near records have in common."""
 NEAR_IN_MEANING = 0.97
-"""The least cosine, as the mean over a record's chunks of the best chunk of the other record. Of 381 records of duckkb's own
-base, all different, the nearest two have 0.956 with the offline model."""
-# Nobody reads more new records of one type than this one by one.
+"""The least cosine, as the mean over a record's chunks of the best chunk of the other record.
+
+Of 381 different records of duckkb's own base, the nearest two have 0.956 with the offline model.
+"""
+# More new records of one type are not reported one by one.
 _MANY_IN_MEANING = 200
 _CODE = "W_NEAR_DUPLICATE"
 _RUN = 3
 _LEAST_RUNS = 6
-# More new records of one type than this are compared for equal words alone: nobody reads so many.
+# More new records of one type than this are compared for equal words alone.
 _MANY = 2_000
 _FREQUENT = 50
 _WORD = re.compile(
@@ -41,7 +43,9 @@ Runs = frozenset[tuple[str, ...]]
 
 
 def near_duplicates(tree: Tree, diff: Diff) -> Iterator[Finding]:
-    """A W_NEAR_DUPLICATE for each new node that is near another one, which it names; of two new ones for the later."""
+    """Yield a W_NEAR_DUPLICATE for each new node near another node, which it names; of two new nodes for the
+    later.
+    """
     new_ids: dict[str, set[int]] = defaultdict(set)
     for change in diff.changes:
         if change.op == "insert" and change.kind == "node":
@@ -66,7 +70,7 @@ def _compare_texts(tree: Tree, kind: RecordType, new_ids: set[int]) -> Iterator[
         for number in _find_candidates(runs, equal, holders):
             new_row, new_runs = new[number]
             if row.position == new_row.position or (row.record.id in new_ids and row.position > new_row.position):
-                continue  # itself, or a new one that comes after it
+                continue  # the record itself, or a later new one
             share = len(runs & new_runs) / len(runs | new_runs)
             if share >= NEAR and share > nearest.get(number, (0.0, row))[0]:
                 nearest[number] = share, row
@@ -81,7 +85,10 @@ def _compare_texts(tree: Tree, kind: RecordType, new_ids: set[int]) -> Iterator[
 def _find_candidates(
     runs: Runs, equal: Mapping[Runs, list[int]], holders: Mapping[tuple[str, ...], list[int]]
 ) -> Collection[int]:
-    """The numbers of those that have the same runs, or enough of them that are not frequent."""
+    """Return the numbers of the records with equal runs, and of those that share an infrequent run.
+
+    The latter count only where enough of the runs occur in other records.
+    """
     numbers = set(equal.get(runs, ())) if runs else set()
     common = holders.keys() & runs
     if runs and len(common) >= NEAR * len(runs):
@@ -94,8 +101,10 @@ def _describe_row(row: StoredRow) -> str:
 
 
 def runs_of(kind: RecordType, fields: Mapping[str, Any]) -> Runs:
-    """The runs of three words in the searched texts of a record (all its texts where no field is searched); empty where
-    there are too few to tell."""
+    """Return the runs of three words in the searched texts of a record; empty where there are too few to judge.
+
+    Where no field is searched, all its texts count.
+    """
     searched_names = [item.name for item in (*kind.full_text, *kind.vectors) if not item.given and item.name != EVERY]
     names = dict.fromkeys(searched_names or [name for name in fields if name not in kind.identity_fields])
     runs: set[tuple[str, ...]] = set()
@@ -108,8 +117,10 @@ def runs_of(kind: RecordType, fields: Mapping[str, Any]) -> Runs:
 
 
 def near_by_vector(base: Base, diff: Diff) -> Iterator[Finding]:
-    """A W_NEAR_DUPLICATE for each new node that is near one in the base, of types whose texts have vectors; those that have
-    the finding already, and records without vectors, are passed over."""
+    """Yield a W_NEAR_DUPLICATE for each new node near another in the base, of types whose texts have vectors.
+
+    Records that have the finding already, and records without vectors, are skipped.
+    """
     reported_keys = {(item.type, item.identity) for item in diff.findings if item.code == _CODE}
     for kind in base.ontology.nodes.values():
         if not kind.has_text_vectors:
@@ -129,7 +140,7 @@ def _compare_vectors(base: Base, kind: RecordType, change: RecordChange, new_ids
     neighbor, cosine = neighbors[0]
     if (
         neighbor.record.id not in new_ids or neighbor.position < row.position
-    ):  # of two new records the later one is told
+    ):  # of two new records the later is reported
         message = f"it means what {_describe_row(neighbor)} means (cosine {cosine:.3f})"
         yield make_finding(row, _CODE, message)
 
@@ -137,8 +148,11 @@ def _compare_vectors(base: Base, kind: RecordType, change: RecordChange, new_ids
 def nearest(
     base: Base, kind: RecordType, record_id: int, count: int, depth: int = 10
 ) -> list[tuple[StoredRow, float]] | None:
-    """The records nearest to all chunks of another one, with the mean cosine, the nearest first; None where a vector is missing. Of
-    each chunk only the `depth` nearest records are looked at: for another its cosine counts as 0."""
+    """Return the records nearest to all chunks of another, with the mean cosine, nearest first; None where a
+    vector is missing.
+
+    For each chunk only the `depth` nearest records are compared: for any other its cosine counts as 0.
+    """
     names = {item.name for item in kind.vectors}
     entries = base.rows(kind)[record_id].entries
     vectors = [entry.vector for entry in entries if entry.field in names or EVERY in names]

@@ -1,6 +1,7 @@
-"""A JSON Schema in the one form that all spellings of it have: references resolved, `allOf` merged, what says nothing left out.
+"""The normal form of a JSON Schema, equal for all its spellings: references resolved, `allOf` merged, empty
+keywords removed.
 
-A reference that leads back to itself stays as it is, and so does what cannot be merged: it stands in `allOf`, in a fixed order.
+A recursive reference stays as it is. What cannot be merged stays in `allOf`, in a fixed order.
 """
 
 import json
@@ -11,7 +12,7 @@ from typing import Any
 from duckkb.ontology.kinds import kind_of, target
 
 Schema = Any
-"""A mapping in normal form, or False. `{}` is the schema that takes everything."""
+"""A mapping in normal form, or False. `{}` is the schema that accepts everything."""
 
 MOST = ("maxLength", "maximum", "exclusiveMaximum", "maxItems", "maxProperties")
 LEAST = ("minLength", "minimum", "exclusiveMinimum", "minItems", "minProperties")
@@ -20,7 +21,7 @@ OPAQUE = (
     ("contains", "minContains", "maxContains"), ("propertyNames",), ("dependentSchemas",), ("patternProperties",),
     ("unevaluatedItems",), ("unevaluatedProperties",),
 )  # fmt: skip
-"""Keywords that count together, of which nothing says whether one is stricter than another."""
+"""Keywords that belong together, and of which none shows whether it is stricter than another."""
 _SAYS_NOTHING: dict[str, Any] = {
     "minLength": 0, "minItems": 0, "minProperties": 0, "uniqueItems": False, "not": False,
     "required": [], "prefixItems": [], "allOf": [],
@@ -46,7 +47,7 @@ _MOST_PARTS = 5_000
 
 
 def normal_schema(schema: Any) -> Schema:
-    """The normal form of a whole schema. One in which references stay has its own `$defs`."""
+    """Return the normal form of a whole schema. A form with references has its own `$defs`."""
     root = schema if isinstance(schema, Mapping) else {}
     normal = _Normal(root)
     resolved_schema = normal.of(schema, ())
@@ -60,12 +61,12 @@ def normal_schema(schema: Any) -> Schema:
 
 
 def reference(name: str) -> str:
-    """What a schema says to mean a definition."""
+    """Return the reference to a definition."""
     return "#/$defs/" + name.replace("~", "~0").replace("/", "~1")
 
 
 def normalize_value(value: Any) -> str:
-    """A value as text that is equal where the value is."""
+    """Return a text that is equal for equal values."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
@@ -74,7 +75,7 @@ class _Normal:
         self._root, self._parts = root, 0
 
     def of(self, schema: Any, names: tuple[str, ...]) -> Schema:
-        """`names` are the references that led here."""
+        """Return the normal form of a part; `names` are the references that led to it."""
         self._parts += 1
         if not isinstance(schema, Mapping):
             return False if schema is False else {}
@@ -119,7 +120,7 @@ class _Normal:
 
 
 def _simplify(schema: Schema) -> Schema:
-    """Without the keywords that say nothing."""
+    """Return the schema without keywords that have no effect."""
     if schema is False:
         return False
     keywords = {key: value for key, value in schema.items() if key not in _SAYS_NOTHING or value != _SAYS_NOTHING[key]}
@@ -145,12 +146,13 @@ def _dedupe_schemas(schemas: Iterable[Schema]) -> list[Schema]:
 
 
 def _meet(first_schema: Schema, second_schema: Schema) -> Schema:
-    """What takes what both take."""
+    """Return a schema that accepts what both accept."""
     if first_schema is False or second_schema is False:
         return False
     if not first_schema or not second_schema:
         return first_schema or second_schema
-    if {"unevaluatedItems", "unevaluatedProperties"} & second_schema.keys():  # they see their own neighbours alone
+    # These keywords see only their own neighbours.
+    if {"unevaluatedItems", "unevaluatedProperties"} & second_schema.keys():
         return {**first_schema, "allOf": _dedupe_schemas([*first_schema.get("allOf", ()), second_schema])}
     keywords = (
         _merge_bounds(first_schema, second_schema)
@@ -205,12 +207,12 @@ def _intersect_values(first_values: list[Any], second_values: list[Any]) -> list
 
 
 def member_rule(schema: Schema, name: str) -> Schema:
-    """What a schema without patterns says of a member of an object."""
+    """Return the schema of a member of an object, by a schema without patterns."""
     return schema.get("properties", {}).get(name, schema.get("additionalProperties", {}))
 
 
 def element_rule(schema: Schema, place: int) -> Schema:
-    """What a schema says of an element of an array."""
+    """Return the schema of an element of an array."""
     first = schema.get("prefixItems", ())
     return first[place] if place < len(first) else schema.get("items", {})
 

@@ -1,4 +1,4 @@
-"""What is wrong with judged questions beyond their form: answers that are no records, so that nobody can find them."""
+"""Checks the answers of judged questions: an answer that is no record can never be found."""
 
 from collections.abc import Iterator, Sequence
 

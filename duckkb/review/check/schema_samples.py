@@ -1,5 +1,8 @@
-"""Values at the borders of two schemas: what one of them takes and the other may refuse. Drawn from the schemas' own constants,
-so that the same schemas give the same values. Schemas are in normal form (`normal_schema`)."""
+"""Sample values at the borders of two schemas, which one of them accepts and the other may refuse.
+
+They are drawn from the schemas' own constants, so that equal schemas give equal values. Schemas are in normal
+form (`normal_schema`).
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -20,11 +23,11 @@ _TEXTS = ("a", "", "A", "0", "a1", "ab-1", "é 中", "2026-01-02", "2026-01-02T0
 _NUMBERS = (0, 1, -1, 0.5, 2, 1_000)
 _STRANGER = "another"
 _ORDER = ((True, False), (False, True), (True, True), (False, False))
-"""Of values by whether the newer and the older schema take them."""
+"""The order of values, by whether the newer and the older schema accept them."""
 
 
 class Samples:
-    """Values for a whole record: few, each differing from a usual one at one place."""
+    """A small set of values for a whole record, each of which differs from a typical one at one place."""
 
     def __init__(self, old: Schema, new: Schema) -> None:
         self._sides = old, new
@@ -36,7 +39,7 @@ class Samples:
         return [value for value in self._iter_objects(self._sides, 0) if isinstance(value, Mapping)]
 
     def _sample_values(self, sides: Sides, depth: int) -> list[Any]:
-        """Values for a part, first a usual one."""
+        """Return values for a part, a typical one first."""
         if depth > _DEEPEST:
             return ["a", 0, None, {}, []]
         candidates: list[Any] = []
@@ -49,12 +52,12 @@ class Samples:
         candidates += islice(self._iter_arrays(sides, depth), 4 * _MOST_VALUES) if "array" in kinds else ()
         candidates += islice(self._iter_objects(sides, depth), 4 * _MOST_VALUES) if "object" in kinds else ()
         candidates += [None] if "null" in kinds else []
-        candidates += ["a", 0, 0.5, True, None, [], {}]  # of the wrong type, for whoever does not ask for one
+        candidates += ["a", 0, 0.5, True, None, [], {}]  # of the wrong type, for schemas without a type
         distinct = list({f"{type(value).__name__}{normalize_value(value)}": value for value in candidates}.values())
         judges = [self._judge(number, side) for number, side in enumerate(sides)]
         verdicts = [(judges[1](value), judges[0](value)) for value in distinct]
         usual = max(range(len(distinct)), key=lambda number: verdicts[number])
-        # Then what the newer one alone takes: it tells the two apart.
+        # Then a value that the newer one alone takes, which tells the two apart.
         order = sorted(range(len(distinct)), key=lambda number: (number != usual, _ORDER.index(verdicts[number])))
         return [distinct[number] for number in order][: 4 * _MOST_VALUES]
 
@@ -106,7 +109,7 @@ class Samples:
             yield from (_drop_field(usual, name) for name in usual)
             for rank in range(
                 max(map(len, values.values()), default=0)
-            ):  # of each field some, where not all are looked at
+            ):  # some of each field, where not all are checked
                 yield from ({**usual, name: values[name][rank]} for name in names if rank < len(values[name]))
             extra_values = self._merge_values(rules, member_rule, _STRANGER, depth)
             yield from ({**usual, _STRANGER: value} for value in extra_values[:_MOST_VALUES])
@@ -116,7 +119,7 @@ class Samples:
             yield {name: values[name][0] for name in names}
 
     def _merge_values(self, rules: Sequence[Mapping[str, Any]], rule_at: Any, place: Any, depth: int) -> list[Any]:
-        """Values for a member or an element: of what both sides themselves say, then of what parts of them say."""
+        """Return values for a member or an element: from both sides' own rules, then from parts of them."""
         parts = [rule_at(rule, place) for rule in rules]
         first = parts[0] if parts else {}
         last = parts[1] if len(parts) > 1 else first
@@ -127,7 +130,7 @@ class Samples:
 
 
 def _iter_rules(sides: Sides) -> Iterator[Mapping[str, Any]]:
-    """Both sides, then the schemas that they combine at the same place."""
+    """Yield both sides, then the schemas that they combine at the same place."""
     yield from (side if isinstance(side, Mapping) else {} for side in sides)
     pending = [part for side in sides for part in _list_subschemas(side)]
     for part in pending[:_MOST_VALUES]:
@@ -152,7 +155,7 @@ def _iter_needed_names(rule: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _collect_required_sets(rules: Sequence[Mapping[str, Any]]) -> list[set[str]]:
-    """With each part's own beside what the whole asks for."""
+    """Return the required names of each combined part, together with those of the whole."""
     whole = {name for rule in rules[:2] for name in rule.get("required", ())}
     return [whole | {*rule.get("required", ())} for rule in rules[2:]]
 
@@ -166,7 +169,7 @@ def _drop_field(record: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _list_borders(rules: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> list[Any]:
-    """The limits that schemas set, and what lies just beside them."""
+    """Return the limits that schemas set, and the values just beside them."""
     limits = sorted({rule[key] for rule in rules for key in keys if key in rule})
     return [limit + step for limit in limits for step in (-1, 0, 1)]
 

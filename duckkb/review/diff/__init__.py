@@ -1,1 +1,1 @@
-"""What changed between two versions of a knowledge base, as records: found (`versions`, `compare`), then shown."""
+"""Differences between two versions of a knowledge base, as records: computed (`versions`, `compare`), then shown."""

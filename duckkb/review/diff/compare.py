@@ -1,7 +1,7 @@
-"""Two versions of files as changes of records.
+"""Turns two versions of files into changes of records.
 
-Records are found by `__id` over all files that were touched, so a record that moved to another part has not changed. Lines
-that both versions have alike are not decoded: a diff costs what changed, not what the files hold.
+Records are matched by `__id` over all touched files, so a record that moved to another part is unchanged. Lines
+that are equal in both versions are not decoded: the cost follows the change, not the size of the files.
 """
 
 from collections import Counter, defaultdict
@@ -25,24 +25,28 @@ from duckkb.truth.files.source_text import split
 from duckkb.truth.layout import DATA, parse_part
 
 Key = tuple[str, str]
-"""node or edge, and the table or label."""
+"""A table: node or edge, and the table or label."""
 
 
 class Types(Struct, frozen=True):
-    """The ontology on each side."""
+    """The ontologies of both sides."""
 
     old: Ontology
     new: Ontology
 
     def of(self, key: Key) -> tuple[RecordType, RecordType] | None:
-        """A type as each side has it, or as the other has where one does not; None for a table that neither knows."""
+        """Return a type as each side has it, or twice as the only side has it; None for a table that neither
+        knows.
+        """
         old, new = self.old.find_by_table(*key), self.new.find_by_table(*key)
         record_type = new or old
         return (old or record_type, new or record_type) if record_type is not None else None
 
 
 def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable[OntologyChange] = ()) -> Diff:
-    """The changes of records between two versions, by type and identity, and what is wrong in the lines that changed."""
+    """Return the changes of records between two versions, by type and identity, and the findings of the changed
+    lines.
+    """
     findings = list(versions.findings)
     changes: list[RecordChange] = []
     moves: list[RecordChange] = []
@@ -80,7 +84,7 @@ def _report_unexpected_files(paths: Iterable[str], *, has_table: bool) -> Iterat
 
 
 def group_parts_by_table(versions: Versions, types: Types) -> list[tuple[Key | None, list[str]]]:
-    """The parts by table, in the order of the types; first, under None, what else lies in `data/`."""
+    """Group the parts by table, in the order of the types; first, under None, other files in `data/`."""
     tables: dict[Key, list[str]] = defaultdict(list)
     strange = []
     for path in versions.paths:
@@ -94,7 +98,7 @@ def group_parts_by_table(versions: Versions, types: Types) -> list[tuple[Key | N
 
 
 def _find_table(path: str, types: Types) -> Key | None:
-    """The table of a part; also of one whose type nobody declares any more."""
+    """Return the table of a part, even where no type declares it any more."""
     if address := parse_part(path):
         return address.kind, address.table
     kind = type_at(types.new, path) or type_at(types.old, path)
@@ -114,7 +118,7 @@ class _TableChanges:
         self.respelled = 0
 
     def read(self, versions: Versions, paths: Collection[str], old_kind: RecordType) -> None:
-        """Decode the lines that are not alike in both versions."""
+        """Decode the lines that are not equal in both versions."""
         same_lines = alike(versions.old, versions.new, paths)
         for path in paths:
             if (raw := versions.old.get(path)) is not None:
@@ -142,7 +146,7 @@ class _TableChanges:
         return lines
 
     def changes(self, renamed: Mapping[str, str]) -> list[RecordChange]:
-        """By identity, the new one where there is one; `renamed` has former paths of documents."""
+        """Return the changes by identity, the new one where there is one; `renamed` has former paths of documents."""
         pairs = [(self._old.get(number), self._new.get(number)) for number in {**self._old, **self._new}]
         pairs = _join_renames(pairs, renamed) if renamed else pairs
         changed_pairs = [(old, new) for old, new in self._join_changed_ids(pairs) if not self._is_same(old, new)]
@@ -150,7 +154,7 @@ class _TableChanges:
         return [change_of(self._kind, old, new) for old, new in changed_pairs]
 
     def _is_same(self, old: StoredRow | None, new: StoredRow | None) -> bool:
-        """Whether a record only moved to another part, or is only written otherwise, which is noted."""
+        """Return whether a record only moved to another part, or is only spelled otherwise; note it."""
         if old is None or new is None or old.line != new.line:
             return False
         if old.path == new.path:
@@ -160,7 +164,7 @@ class _TableChanges:
         return True
 
     def _join_changed_ids(self, pairs: list[tuple[StoredRow | None, StoredRow | None]]) -> list[tuple[Any, Any]]:
-        """A record that vanished under one `__id` and came under another is one record whose id was changed."""
+        """Join a record that vanished under one `__id` and appeared under another: its id was changed."""
         vanished_rows = {old.record.identity: old for old, new in pairs if old is not None and new is None}
         matches: list[tuple[StoredRow | None, StoredRow | None]] = []
         joined_identities: set[Identity] = set()
@@ -182,7 +186,7 @@ class _TableChanges:
 def _join_renames(
     pairs: list[tuple[StoredRow | None, StoredRow | None]], former: Mapping[str, str]
 ) -> list[tuple[StoredRow | None, StoredRow | None]]:
-    """A document whose file got another name is one record."""
+    """Join a document that vanished under one file name and appeared under another."""
     removed_rows = {old.path: old for old, new in pairs if old is not None and new is None}
     come = {new.path: former.get(new.path, "") for old, new in pairs if new is not None and old is None}
     joined_rows = {path: removed_rows[was] for path, was in come.items() if was in removed_rows}
@@ -195,7 +199,7 @@ def _join_renames(
 
 
 def change_of(kind: RecordType, old: StoredRow | None, new: StoredRow | None) -> RecordChange:
-    """What became of a record between two lines, of which one may be missing."""
+    """Return the change of a record between two lines, of which one may be missing."""
     row = new or old
     assert row is not None, "a change has a side"
     was = identity_text(old.record.identity) if old and new and old.record.identity != new.record.identity else None
@@ -215,7 +219,7 @@ def change_of(kind: RecordType, old: StoredRow | None, new: StoredRow | None) ->
 
 
 def alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[str]) -> frozenset[bytes]:
-    """The lines that both versions have in the same parts alone, and as often."""
+    """Return the lines that both versions have in the same parts alone, and as often."""
     both: set[bytes] = set()
     differing_lines: set[bytes] = set()
     for path in paths:
@@ -223,7 +227,7 @@ def alike(old: Mapping[str, bytes], new: Mapping[str, bytes], paths: Iterable[st
         old_lines, holds = set(before), set(after)
         both |= old_lines & holds
         differing_lines |= old_lines ^ holds
-        if len(old_lines) < len(before) or len(holds) < len(after):  # some stand there more than once
+        if len(old_lines) < len(before) or len(holds) < len(after):  # some lines occur more than once
             counts = Counter(before), Counter(after)
             differing_lines.update(line for line in old_lines & holds if counts[0][line] != counts[1][line])
     return frozenset(both - differing_lines - {b""})

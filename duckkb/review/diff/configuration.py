@@ -1,4 +1,4 @@
-"""What two configurations say otherwise: types with their fields, search and identity, policies, and settings."""
+"""The differences of two configurations: types with their fields, search and identity, policies, and settings."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,16 +9,16 @@ from duckkb.review.diff.model import OntologyChange
 
 _KINDS = {"nodes": "node", "edges": "edge", "collections": "collection", "policies": "policy"}
 _APART = ("search", "schema", "fields", "intents", "embedding", "fusion")
-"""What of a type or policy is told key by key."""
+"""Keys of a type or policy that are compared key by key."""
 
 Said = tuple[str, str]
-"""What a part of the configuration says, as JSON, and the file in which it stands."""
+"""A part of the configuration as JSON, and its file."""
 
 
 def ontology_changes(old: Sequence[Document], new: Sequence[Document]) -> tuple[OntologyChange, ...]:
-    """The changes from one configuration to another, by what they concern: settings first, then types and policies.
+    """Return the changes from one configuration to another, by subject: settings first, then types and policies.
 
-    A type that came or went is one change, with its whole declaration. Questions are left out: they shape no record.
+    An added or removed type is one change, with its whole declaration. Questions are left out: they shape no record.
     """
     if old == new:
         return ()
@@ -38,7 +38,7 @@ def _extract_text(statement: Said | None) -> str | None:
 
 
 def _select_parts(side: Mapping[str, Said], other_side: Mapping[str, Said]) -> dict[str, Said]:
-    """Without the pieces of types that the other side does not have at all, and without the whole of those it has."""
+    """Drop the pieces of types that the other side lacks, and the whole declaration of types that it has."""
     statements = {}
     for name, statement in side.items():
         kind, owner, *piece_names = name.split(" ", 2)
@@ -62,7 +62,7 @@ def _iter_parts(documents: Sequence[Document]) -> Iterator[tuple[str, Said]]:
 
 
 def _iter_pieces(declaration: Any) -> Iterator[tuple[str, Any]]:
-    """The pieces of a type or policy: `field /title`, `search full_text`, `identity`."""
+    """Yield the pieces of a type or policy: `field /title`, `search full_text`, `identity`."""
     for key, value in declaration.items() if isinstance(declaration, Mapping) else ():
         if key not in _APART or not isinstance(value, Mapping):
             yield key, value

@@ -1,4 +1,4 @@
-"""The page of a difference: records as they are scrolled to, with filters and search."""
+"""The HTML page of a difference: records are drawn as they are scrolled to, with filters and search."""
 
 import json
 from collections import Counter
@@ -19,7 +19,10 @@ _SCRIPT = Path(__file__).parent / "page.js"
 
 
 def render(diff: Diff, options: DiffOptions, judged: tuple[str, Sequence[str]] = ("", ())) -> Iterator[str]:
-    """The page, piece by piece. `judged` is a headline for it all, and what the change does to search, in lines."""
+    """Yield the page in pieces.
+
+    `judged` is a headline for the whole, and the effect of the change on search, in lines.
+    """
     title = f"Knowledge: {_format_label(diff.base)} → {_format_label(diff.head)}"
     yield from document(title, _render_data(diff.rooted, options, judged), _SCRIPT)
 
@@ -84,12 +87,12 @@ def _place(place: RecordPlace | None) -> str:
 
 
 def _to_plain_text(source: str) -> str:
-    """A value for people, as far as a heading has room for it."""
+    """Return a value as readable text, cut to the room of a heading."""
     value = json.loads(source)
     return visible(cut(value if isinstance(value, str) else source, _LONGEST_NAME))
 
 
 def _build_row(leaf: Leaf) -> tuple[str, int, list[tuple[int, str]]]:
-    """A value that differs: its path, the sides that it has (1 the old, 2 the new, 3 both), and the runs of both."""
+    """Return a value that differs: its path, its sides (1 the old, 2 the new, 3 both), and the runs of both."""
     sides = (leaf.before is not None) + 2 * (leaf.after is not None)
     return visible(leaf.pointer[1:]), sides, [(KINDS[kind], visible(text)) for kind, text in leaf.runs()]

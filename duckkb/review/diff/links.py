@@ -1,16 +1,19 @@
-"""Where a forge shows a commit, and a line of a file as of one."""
+"""Web addresses of a forge for a commit, and for a line of a file at a commit."""
 
 from urllib.parse import quote
 
 from msgspec import Struct
 
 _FORMS = {"github": "", "gitlab": "/-"}
-"""By a word of the forge's host what stands between a repository's page and those of its commits."""
+"""The path between a repository's page and its commits, by a word of the forge's host."""
 
 
 class ForgeLinks(Struct, frozen=True):
-    """`page` is that of the repository (`https://github.com/team/kb`), `between` what leads from there to its commits. `base` and
-    `head` are the commits of either side in hex, empty where the forge does not have that side."""
+    """The addresses of a repository on a forge.
+
+    `page` is that of the repository (`https://github.com/team/kb`), `between` leads from there to its commits.
+    `base` and `head` are the commits of either side in hex, empty where the forge does not have that side.
+    """
 
     page: str
     base: str = ""
@@ -19,7 +22,7 @@ class ForgeLinks(Struct, frozen=True):
 
     @classmethod
     def of(cls, host: str, path: str, base: str, head: str) -> "ForgeLinks | None":
-        """Make them for a repository by its host; None for a forge whose addresses are not known.
+        """Return the links of a repository by its host; None for an unknown kind of forge.
 
         >>> ForgeLinks.of("gitlab.com", "team/kb", "", "abc").line("data/a b.jsonl", 3, is_old=False)
         'https://gitlab.com/team/kb/-/blob/abc/data/a%20b.jsonl#L3'
@@ -28,11 +31,14 @@ class ForgeLinks(Struct, frozen=True):
         return cls(f"https://{host}/{quote(path)}", base, head, between) if between is not None else None
 
     def commit(self, *, is_old: bool) -> str:
-        """The page of a side's commit; empty where there is none."""
+        """Return the page of a side's commit; empty where there is none."""
         commit = self.base if is_old else self.head
         return f"{self.page}{self.between}/commit/{commit}" if commit else ""
 
     def line(self, path: str, line_no: int, *, is_old: bool) -> str:
-        """The page of a line, `path` from the top of the repository; empty where the forge does not have that side."""
+        """Return the page of a line; empty where the forge does not have that side.
+
+        `path` is relative to the top of the repository.
+        """
         commit = self.base if is_old else self.head
         return f"{self.page}{self.between}/blob/{commit}/{quote(path)}#L{line_no}" if commit else ""

@@ -1,7 +1,7 @@
-"""A difference as a comment on a pull request: numbers, findings, then the records, the changed ones first.
+"""A difference as a comment on a pull request: numbers, findings, then the records, changed ones first.
 
-All data stands in spans or blocks of code, so it mentions nobody, links nowhere and injects nothing. What does not fit
-into the budget is counted by type.
+All data stands in spans or blocks of code, so that it mentions nobody, links nowhere and injects nothing. What
+exceeds the budget is counted by type.
 """
 
 import json
@@ -22,17 +22,22 @@ _LINES_OF_FIELD = 60
 _FIELDS = 30
 _BRIEF_FIELDS = 3
 _DETAIL = (_LINES_OF_FIELD, 6, 0)
-"""The most lines of a text of a record that came or went, the first of these with which everything has room; 0: its first fields."""
+"""Limits of lines for a text of a new or deleted record.
+
+The first limit with which everything fits is used; 0: its first fields alone.
+"""
 _ROOM = "There is more than a comment has room for: "
 
 
 def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
-    """The comment, of at most `options.budget` bytes; where not all has room the last line is the command that goes on."""
+    """Yield the comment, of at most `options.budget` bytes; where something is left out, the last line is the next
+    command.
+    """
     yield fit(diff, options)[0]
 
 
 def fit(diff: Diff, options: DiffOptions) -> tuple[str, int]:
-    """The comment, and how many records it has no room for."""
+    """Return the comment, and the number of records that it leaves out."""
     diff = diff.rooted
     page = EntryPage(diff, options)
     changed_numbers, removed_numbers, added_numbers = (
@@ -47,7 +52,10 @@ def fit(diff: Diff, options: DiffOptions) -> tuple[str, int]:
     head = [*_build_summary_sections(diff, options)] if page.is_first else []
 
     def end(shown_counts: Sequence[int]) -> str:
-        """The first record that is not shown is where to go on; one of another section may then be told again."""
+        """Return the last line, which continues at the first record that is not shown.
+
+        A record of another section may then be shown again.
+        """
         remaining_numbers = [
             some[count]
             for some, count in zip(pending_numbers, shown_counts[-len(pending_numbers) :], strict=True)
@@ -85,7 +93,7 @@ def _start(diff: Diff, options: DiffOptions) -> str:
 
 
 def _build_summary_sections(diff: Diff, options: DiffOptions) -> Iterator[ReportSection]:
-    """Numbers, a row a type, those with the most changes first; findings, and what the configuration says otherwise."""
+    """Yield the numbers by type, most changes first; the findings, and the changes of the configuration."""
     counts = sorted(diff.counts.items(), key=lambda item: (-sum(item[1].values()), item[0]))
     rows = [f"| {cell(name)} | {' | '.join(f'{count[op]:,}' for op in OPS)} |" for name, count in counts]
     head = f"| type | {' | '.join(WORDS[op] for op in OPS)} |\n| --- |{' ---: |' * len(OPS)}"
@@ -106,7 +114,7 @@ def _build_summary_sections(diff: Diff, options: DiffOptions) -> Iterator[Report
 def _build_record_sections(
     diff: Diff, numbers: Sequence[Sequence[int]], options: DiffOptions, detail: int
 ) -> Iterator[ReportSection]:
-    """Those that changed, went and came, by their numbers among all changes."""
+    """Yield the changed, deleted and new records, by their numbers among all changes."""
     changed_records, removed_records, added_records = (
         [diff.changes[number - 1] for number in some] for some in numbers
     )
@@ -129,9 +137,9 @@ def _format_ontology_change(change: OntologyChange) -> str:
 
 
 def _format_brief(change: RecordChange, options: DiffOptions) -> str:
-    """One line: what it is, and its first fields."""
+    """Return a change on one line: its name, and its first fields."""
     shown_fields = _select_fields(change)
-    # Short texts tell most of what a record is.
+    # Short texts say most about a record.
     shown_fields.sort(key=lambda field: not (_pick_value(field).startswith('"') and len(_pick_value(field)) <= _INLINE))
     fields = [
         f"{span(cut(field.name, 60))} {span(cut(_pick_value(field), 80))}" for field in shown_fields[:_BRIEF_FIELDS]
@@ -141,29 +149,29 @@ def _format_brief(change: RecordChange, options: DiffOptions) -> str:
 
 
 def _select_fields(change: RecordChange) -> list[FieldChange]:
-    """The fields that say more than the name that stands before them."""
+    """Return the fields that add something to the name before them."""
     return [field for field in change.fields if not field.name.startswith("__") and not _is_identity(change, field)]
 
 
 def _name(change: RecordChange) -> str:
-    """Type, identity and, where the record has one, its title."""
+    """Return type, identity and, where the record has one, its title."""
     was = f" (was {span(cut(change.was, 200))})" if change.was is not None else ""
     name, source = next(iter(change.shown.items()), ("", '""'))
     title = json.loads(source) if source.startswith('"') else source
     if len(title) > _INLINE and name in {field.name for field in change.fields}:
-        title = ""  # it stands below, with what changed of it
+        title = ""  # shown below, with its changes
     return f"{span(change.type)} {span(cut(change.identity, 200))}{was}{f' · {span(cut(title, 120))}' if title else ''}"
 
 
 def _format_context(change: RecordChange) -> str:
-    """The fields beside the title that say which record it is and that did not change."""
+    """Return the unchanged fields beside the title that identify the record."""
     changed_names = {field.name for field in change.fields}
     context_fields = [(name, source) for name, source in [*change.shown.items()][1:] if name not in changed_names]
     return "".join(f" · {span(cut(name, 60))} {span(cut(source, 80))}" for name, source in context_fields)
 
 
 def _format_places(change: RecordChange, options: DiffOptions) -> str:
-    """Where the record stands, and stood where that was another file."""
+    """Return the place of the record, and its former place in another file."""
     sides = [(place, is_old) for place, is_old in ((change.before, True), (change.after, False)) if place is not None]
     if len(sides) == 2 and sides[0][0].path == sides[1][0].path:
         sides = sides[1:]
@@ -177,7 +185,7 @@ def _format_places(change: RecordChange, options: DiffOptions) -> str:
 
 
 def _is_identity(change: RecordChange, field: FieldChange) -> bool:
-    """Whether the identity, which stands before it, says as much."""
+    """Return whether a field only repeats the identity before it."""
     if change.kind == "edge" and field.name in ("from", "to"):
         return True
     value = json.loads(_pick_value(field))
@@ -189,14 +197,14 @@ def _pick_value(field: FieldChange) -> str:
 
 
 def _format_change(change: RecordChange, options: DiffOptions) -> str:
-    """What differs in a record; its fields by name alone where one record would take most of the room."""
+    """Return what differs in a record; where that would take most of the room, the names of its fields alone."""
     head = f"\n##### {_name(change)}\n\n{_format_places(change, options)}{_format_context(change)}\n"
     whole = "\n".join([head, *_format_fields(change.fields, options, _LINES_OF_FIELD)])
     return whole if size(whole) <= options.budget // 4 else f"{head}\n{_format_brief(change, options)}"
 
 
 def _format_record(change: RecordChange, options: DiffOptions, longest: int) -> str:
-    """A record that came or went, with its texts."""
+    """Return a new or deleted record, with its texts."""
     head = f"\n##### {_name(change)}\n\n{_format_places(change, options)}\n"
     whole = "\n".join([head, *_format_fields(_select_fields(change), options, longest, is_whole=True)])
     return whole if size(whole) <= options.budget // 4 else f"\n{_format_brief(change, options)}\n"
@@ -205,7 +213,10 @@ def _format_record(change: RecordChange, options: DiffOptions, longest: int) -> 
 def _format_fields(
     fields: Iterable[FieldChange], options: DiffOptions, longest: int, *, is_whole: bool = False
 ) -> Iterator[str]:
-    """The fields one below the other, of a text `longest` lines; of a record that came or went `is_whole` the side that it has."""
+    """Yield the fields one below the other, at most `longest` lines of a text.
+
+    With `is_whole` the record is new or deleted, and only its one side is shown.
+    """
     every = [item for field in fields for item in _split_values(field)]
     short, long = ([item for item in every if _is_short(item) is should_be_short] for should_be_short in (True, False))
     for some in short[:_FIELDS]:
@@ -230,7 +241,7 @@ def _format_sides(leaf: Leaf, is_whole: bool) -> str:
 
 
 def _split_values(field: FieldChange) -> list[list[Leaf]]:
-    """What differs in a field: each value by itself, of a long list the elements that came and went together."""
+    """Return the values that differ in a field; of a long list, new and removed elements are joined."""
     whole = Leaf((field.name,), field.before, field.after)
     every = list(leaves(field.name, field.before, field.after))
     if _is_short([whole]) and all(len(leaf.keys) - leaf.is_element == 1 for leaf in every):
@@ -261,7 +272,7 @@ def _format_lines(runs: Iterable[Run]) -> Iterator[str]:
 
 
 def _wrap_line(line: str) -> Iterator[str]:
-    """Pieces of at most `_WIDTH` characters, cut behind a blank where there is one."""
+    """Yield pieces of at most `_WIDTH` characters, cut behind a blank where there is one."""
     while len(line) > _WIDTH:
         at = line.rfind(" ", _WIDTH // 2, _WIDTH) + 1 or _WIDTH
         yield line[:at]

@@ -21,12 +21,14 @@ OPS: tuple[Op, ...] = ("insert", "update", "rename", "delete")
 WORDS = {"insert": "added", "update": "changed", "rename": "renamed", "delete": "removed"}
 _HERE_ALONE = re.compile(r"(HEAD|@)(?![\w/.-])")
 Counts = Mapping[str, Mapping[str, int]]
-"""How many of each op, by type; every op stands there."""
+"""The number of each op, by type; every op is present."""
 
 
 class Label(Struct, frozen=True):
-    """A side as it was named (`main`, `the working tree`), and its commit in hex, empty where it is none; `parted_from` names the
-    other side where the commit is the one in which the two part."""
+    """The name of a side (`main`, `the working tree`), and its commit in hex, empty where it is none.
+
+    `parted_from` names the other side where the commit is the merge base of both.
+    """
 
     name: str
     commit: str = ""
@@ -34,7 +36,7 @@ class Label(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The name with the commit; of one that means something here alone (`HEAD^1`) the commit."""
+        """The name with the commit; the commit alone for a name that is only valid here (`HEAD^1`)."""
         if self.parted_from and self.commit:
             return f"merge base of {self.name} and {self.parted_from} ({self.commit[:12]})"
         if self.commit and _HERE_ALONE.match(self.name):
@@ -43,13 +45,16 @@ class Label(Struct, frozen=True):
 
     @property
     def as_object(self) -> dict[str, str | None]:
-        """For programs."""
+        """Return the label as plain data."""
         return {"name": self.name, "commit": self.commit or None}
 
 
 class RecordPlace(Struct, frozen=True):
-    """Where a record's line stands on one side: a path relative to the base, the line from 1, the canonical line (without
-    LF), and the record's etag as `get` gives it."""
+    """The place of a record's line on one side.
+
+    It has a path relative to the base, the line from 1, the canonical line (without LF), and the record's etag
+    as `get` prints it.
+    """
 
     path: str
     line_no: int
@@ -58,7 +63,7 @@ class RecordPlace(Struct, frozen=True):
 
 
 class FieldChange(Struct, frozen=True):
-    """A top-level field that differs, as JSON source text; None where a side does not have it."""
+    """A top-level field that differs, as JSON source text; None where a side lacks it."""
 
     name: str
     before: str | None
@@ -66,10 +71,15 @@ class FieldChange(Struct, frozen=True):
 
 
 class RecordChange(Struct, frozen=True):
-    """What became of one record, found by its `__id`. `identity` is the new one (the old one of a deleted record) as the
-    command line writes it; `was` the old one where a rename changed it. `fields` are the top-level fields that differ, in
-    the order of the line, of an insert or delete all of them; without `__updated_at`, unless nothing else differs. A `move` is a record that stands in another part than before and
-    is the same: nothing that changed, but what a patch must say. `display` are the fields by which its type says that people know it."""
+    """The change of one record, matched by its `__id`.
+
+    `identity` is the new one (the old one of a deleted record) as the command line writes it; `was` is the old
+    one after a rename.
+    `fields` are the top-level fields that differ, in the order of the line; of an insert or delete all of them.
+    `__updated_at` is left out, unless nothing else differs.
+    A `move` is an unchanged record in another part, which a patch must name. `display` names the fields that
+    represent a record, as its type declares.
+    """
 
     kind: Literal["node", "edge"]
     type: str
@@ -91,15 +101,17 @@ class RecordChange(Struct, frozen=True):
 
     @property
     def shown(self) -> Mapping[str, str]:
-        """The fields by which people know the record as it is (or was), its title first, as JSON source text."""
+        """The fields that represent the record in its newest form, its title first, as JSON source text."""
         line = self.place.line or b"{}"
         sources = {name: source for name, (_, source) in split(line).items()}
         return {name: sources[name] for name in display_names(json.loads(line), self.display, self.identity)}
 
 
 class OntologyChange(Struct, frozen=True):
-    """Something that the ontology or config.yaml says otherwise: `what` names it (`node Note`, `node Note field /title`),
-    `before` and `after` are what each side says, as JSON or YAML text, None where a side does not have it."""
+    """A change of the ontology or config.yaml: `what` names its subject (`node Note`, `node Note field /title`).
+
+    `before` and `after` are JSON or YAML text, None where a side lacks the subject.
+    """
 
     what: str
     before: str | None
@@ -108,7 +120,7 @@ class OntologyChange(Struct, frozen=True):
 
 
 class Numbers(Struct, frozen=True):
-    """A difference in numbers: how many of each op by type (every op stands there), and how many of what else; they add up."""
+    """The numbers of a difference: each op by type (every op is present), and other counts; they can be added."""
 
     counts: Counts = {}
     parts: int = 0
@@ -123,12 +135,12 @@ class Numbers(Struct, frozen=True):
 
     @property
     def totals(self) -> dict[str, int]:
-        """How many of each op over all types."""
+        """The number of each op over all types."""
         return {op: sum(count[op] for count in self.counts.values()) for op in OPS}
 
     def __add__(self, other: "Numbers") -> "Numbers":
         return Numbers(
-            {**self.counts, **other.counts},  # no two have a type in common
+            {**self.counts, **other.counts},  # the two have no type in common
             self.parts + other.parts,
             self.respelled + other.respelled,
             self.moved + other.moved,
@@ -138,10 +150,13 @@ class Numbers(Struct, frozen=True):
 
 
 class Diff(Struct, frozen=True):
-    """All changes from `base` to `head`, by type and identity. `parts` counts the files of records that were touched,
-    `respelled` the records whose line was only written otherwise; `moves` are the unchanged records that changed parts.
-    `prefix` is the folder of the base inside its repository (`docs/kb/`), empty where the two are one. `is_judged`: the findings
-    are all that there are of the change; else those alone that the files tell which it touches."""
+    """All changes from `base` to `head`, by type and identity.
+
+    `parts` counts the touched files of records, `respelled` the records whose line was only written otherwise;
+    `moves` are the unchanged records that changed parts.
+    `prefix` is the folder of the base inside its repository (`docs/kb/`), empty where the two are one.
+    `is_judged`: the findings are complete; otherwise they come from the touched files alone.
+    """
 
     base: Label
     head: Label
@@ -169,8 +184,7 @@ class Diff(Struct, frozen=True):
 
     @property
     def rooted(self) -> "Diff":
-        """The same with the paths of findings, records and the configuration from the root of the repository, as a forge
-        names files."""
+        """Return the difference with all paths relative to the root of the repository, as a forge names files."""
         if not self.prefix:
             return self
 
@@ -189,7 +203,7 @@ class Diff(Struct, frozen=True):
 
     @property
     def counts(self) -> Counts:
-        """How many of each op, by type; every op stands there."""
+        """The number of each op, by type; every op is present."""
         counters: dict[str, Counter[str]] = {}
         for change in self.changes:
             counters.setdefault(change.type, Counter())[change.op] += 1
@@ -197,13 +211,16 @@ class Diff(Struct, frozen=True):
 
 
 LineNumbers = Mapping[str, Sequence[int]]
-"""By the path of a part."""
+"""The line numbers of records, by the path of a part."""
 
 
 class Versions(Struct, frozen=True):
-    """The two versions of what was touched: the bytes of files by path on either side, and the findings of paths that are
-    no regular files. `renamed` has for the part of a document that got another name its former one, `numbers` for those of
-    the older and the newer version the lines of the file where their records stand, `ignored` the .gitignore files of the older."""
+    """The two versions of the touched files: bytes by path on either side, and findings of paths that are no
+    regular files.
+
+    `renamed` maps the part of a renamed document to its former name. `numbers` has, for the older and the newer
+    version, the lines in the file where records stand. `ignored` are the .gitignore files of the older version.
+    """
 
     base: Label
     head: Label
@@ -217,9 +234,13 @@ class Versions(Struct, frozen=True):
 
 
 class DiffOptions(Struct, frozen=True):
-    """How a difference is shown: `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the most
-    bytes that are told, `after` the cursor from which to go on, `again` makes a command line of this one and more options,
-    `fail_on` the grade of the findings that count (`error`, `warning`), `links` where a forge shows files and commits."""
+    """The options for showing a difference.
+
+    `full` leaves nothing out of long texts, `color` is for terminals, `budget` is the limit in bytes, `after`
+    the cursor from which to continue, `again` builds a command line from this one and more options.
+    `fail_on` is the grade of the findings that count (`error`, `warning`), `links` are the forge's addresses of
+    files and commits.
+    """
 
     full: bool = False
     color: bool = False

@@ -1,7 +1,7 @@
-"""Two versions of files in numbers alone: how many records of each type came, went, changed or got another name.
+"""Counts the records of each type that two versions add, delete, change or rename, without their contents.
 
-Lines that are certainly canonical are matched by `__id` without making records of them; a table that has others is
-compared as for every other form.
+Lines that are certainly canonical are matched by `__id` without making records of them; a table with other
+lines is compared as for every other form.
 """
 
 import json
@@ -25,7 +25,7 @@ _TAIL = b'Z"}'
 
 
 def numbers(versions: Versions, types: Types, limits: Limits) -> Numbers:
-    """What `compare` would count; its findings are those of lines and files, as nothing else is looked at."""
+    """Return the numbers that `compare` would give; its findings are those of lines and files alone."""
     totals = Numbers(findings=len(versions.findings))
     with pause_collector():
         for key, paths in group_parts_by_table(versions, types):
@@ -40,7 +40,7 @@ def numbers(versions: Versions, types: Types, limits: Limits) -> Numbers:
 def _count_table(
     versions: Versions, paths: list[str], kinds: tuple[RecordType, RecordType], limits: Limits
 ) -> Numbers | None:
-    """The numbers of one table; None where a line has to be looked at closely."""
+    """Return the numbers of one table; None where a line has to be parsed."""
     if not versions.renamed.keys().isdisjoint(paths):
         return None
     same_lines = alike(versions.old, versions.new, paths)
@@ -68,8 +68,12 @@ def _read_records(
     kind: RecordType,
     limits: Limits | None = None,
 ) -> _Records | None:
-    """The identities of the records that one version alone has, by `__id`; None where a line has another form. With
-    `limits` it is looked at from end to end: the older version is what it is, and nobody can mend it any more."""
+    """Return the identities of the records that one version alone has, by `__id`; None where a line has another
+    form.
+
+    With `limits`, lines are checked from end to end. The older version is not checked, since nobody can repair
+    it any more.
+    """
     head = re.compile(
         rb'\{"__id":([1-9][0-9]{0,15})'
         + b"".join(

@@ -1,7 +1,7 @@
-"""Which entries of a difference are told: from a cursor on, as many as a budget of bytes has room for.
+"""Pages of a difference: the entries from a cursor on that fit into a budget of bytes.
 
-Entries are the findings, then the changes. A cursor is the number of those that were told with a mark of the last of them:
-where that is not the same any more the difference is another one, and to go on in it would leave out or repeat something.
+Entries are the findings, then the changes. A cursor is the number of entries shown so far, with a mark of the
+last one. A different mark means that the difference has changed: continuing in it would skip or repeat entries.
 """
 
 import hashlib
@@ -19,14 +19,16 @@ _Made = TypeVar("_Made")
 
 
 class EntryPage:
-    """Counts what is told. Raises `errors.UsageError` for what is no cursor, `errors.Conflict` (E_STALE) for one of another
-    difference."""
+    """A page that counts the entries shown.
+
+    Raises `errors.UsageError` for an invalid cursor, `errors.Conflict` (E_STALE) for a cursor of another difference.
+    """
 
     def __init__(self, diff: Diff, options: DiffOptions) -> None:
         self._entries: tuple[Finding | RecordChange, ...] = (*diff.findings, *diff.changes)
         self._diff, self._options = diff, options
         self.start = self.told = self._start(options.after)
-        # What leads on is always told: its own words and quotes, and the command.
+        # The continuation is always shown: its own words and quotes, and the command.
         self._left = options.budget - size(options.again("--after 9999999999-ffffffff")) - _WORDS
         self._fitted, self._is_full = 0, False
 
@@ -44,28 +46,28 @@ class EntryPage:
 
     @property
     def left(self) -> int:
-        """Entries that are not told."""
+        """The number of entries that are not shown."""
         return len(self._entries) - self.told
 
     @property
     def next(self) -> str:
-        """The command that tells what comes next; empty where nothing does."""
+        """The command that shows the next entries; empty where there are none."""
         return self._options.again(f"--after {self._format_cursor(self.told)}") if self.left else ""
 
     @property
     def next_object(self) -> dict[str, Any] | None:
-        """The same for programs."""
+        """The next command as plain data."""
         if not self.left:
             return None
         return {"after": self._format_cursor(self.told), "left": self.left, "command": self.next}
 
     def spend(self, text: str) -> str:
-        """Take what is always told off the budget."""
+        """Subtract a text that is always shown from the budget, and return it."""
         self._left -= size(text)
         return text
 
     def tell_findings(self) -> tuple[Finding, ...]:
-        """Those that are left, for a form that tells them together."""
+        """Return the remaining findings, for a form that shows them together."""
         findings = self.findings
         self.told += len(findings)
         return findings
@@ -76,7 +78,7 @@ class EntryPage:
         make: Callable[[_Entry], _Made],
         measure: Callable[[_Made], int] = lambda piece: size(str(piece)),
     ) -> Iterator[_Made]:
-        """What is made of the entries that there is room for; one at least."""
+        """Yield what `make` returns for the entries that fit into the budget, at least one."""
         for entry in entries:
             piece = make(entry)
             self._left -= measure(piece)

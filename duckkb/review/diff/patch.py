@@ -1,10 +1,10 @@
-"""A difference as a patch: a header line, then one line a record with its lines on both sides as they stand in the files.
+"""A difference as a patch: a header line, then one line a record with its lines of both sides as in the files.
 
     {"duckkb_patch":1,"base":{"name":"main","commit":"…"},"head":{…},"records":1}
     {"op":"update","type":"Note","identity":"a","before":{"path":"data/…","line":"{…}"},"after":{…}}
 
-Of an `insert` there is no `before`, of a `delete` no `after`; a `move` has one line in two parts. What config.yaml and
-ontology/ say otherwise is not part of a patch.
+An `insert` has no `before`, a `delete` no `after`; a `move` has one line in two parts. Changes of config.yaml
+and ontology/ are not part of a patch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,14 +23,14 @@ from duckkb.truth.layout import parse_part
 
 VERSION = 1
 _KEPT = ("E_NOT_CANONICAL", "E_INCOMPLETE", "E_UNEXPECTED_FILE", "E_ID_CHANGED", "E_MISPLACED")
-"""What may be wrong with a version that a patch can bring about all the same."""
+"""Faults of a version that a patch can reproduce."""
 
 _ROOM = 13
-"""How much longer a line of a patch may be than a record's: it has two, and a character may become six."""
+"""Factor by which a line of a patch may be longer than a record's: it has two, and a character may become six."""
 
 
 def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
-    """The lines of the patch. Raises `errors.Unreadable` where the newer version has lines that would be lost in it."""
+    """Yield the lines of the patch. Raises `errors.Unreadable` where it would lose lines of the newer version."""
     lost_findings = [
         finding for finding in diff.findings if finding.is_error and finding.path and finding.code not in _KEPT
     ]
@@ -48,9 +48,12 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
 
 
 def parse(data: bytes, ontology: Ontology, limits: Limits, *, reverse: bool = False) -> Apply:
-    """A patch, or with `reverse` the one that leads back, as what the engine is asked to write: every old side exactly as stored.
-    A record that the patch leaves in its part stays in the one in which it is found. Raises `errors.InvalidRecord` (E_PATCH)
-    with every line that is wrong."""
+    """Parse a patch, or with `reverse` its inverse, into a request of the engine: every old side must be as
+    stored.
+
+    A record that stays in its part in the patch stays where it is found. Raises `errors.InvalidRecord`
+    (E_PATCH) with every line that is wrong.
+    """
     lines = parse_objects(data, Limits(_ROOM * limits.max_record_bytes, limits.depth))
     number, head = next(lines, (1, {}))
     if not isinstance(head, Mapping) or head.get("duckkb_patch") != VERSION:
@@ -80,7 +83,7 @@ def parse(data: bytes, ontology: Ontology, limits: Limits, *, reverse: bool = Fa
 
 
 def _build_error(findings: Sequence[Finding]) -> InvalidRecord:
-    """The error for a patch that does not make sense (E_PATCH); each finding has its line in the patch."""
+    """Return the error for an invalid patch (E_PATCH); each finding has its line in the patch."""
     first, remedy = findings[0], CODES["E_PATCH"].remedy
     message = f"line {first.line}: {first.message}" if len(findings) == 1 else f"{len(findings)} lines are wrong"
     return InvalidRecord(f"the patch: {message}", "E_PATCH", remedy, findings=tuple(findings), exit_code=1)
@@ -89,7 +92,7 @@ def _build_error(findings: Sequence[Finding]) -> InvalidRecord:
 def _parse_step(
     step: Mapping[str, Any] | LineError, sides: tuple[str, str], ontology: Ontology, limits: Limits
 ) -> tuple[Change, str]:
-    """What a line of a patch does to one record, and the part to which the record moves or in which it comes, else empty."""
+    """Return the change of one line of a patch, and the part for a record that moves or is new, else empty."""
     if isinstance(step, LineError):
         raise step
     (old_path, old), (path, new) = (_parse_side(step.get(side), side, ontology, limits) for side in sides)
@@ -101,7 +104,7 @@ def _parse_step(
 
 
 def _parse_side(value: Any, side: str, ontology: Ontology, limits: Limits) -> tuple[str, Record | None]:
-    """The part and the record that a side names; empty and None where there is none."""
+    """Return the part and the record of a side; empty and None where there is none."""
     if value is None:
         return "", None
     path, line = (value.get("path"), value.get("line")) if isinstance(value, Mapping) else (None, None)
@@ -118,7 +121,9 @@ def _parse_side(value: Any, side: str, ontology: Ontology, limits: Limits) -> tu
 
 
 def _iter_steps(change: RecordChange) -> Iterator[tuple[str, str, str, RecordPlace | None, RecordPlace | None]]:
-    """One, or two where a record got another `__id`: to an engine these are two records."""
+    """Yield the steps of a change: two where a record's `__id` changed, since the engine takes these for two
+    records.
+    """
     before, after = change.before, change.after
     if before is not None and after is not None and _extract_id(before) != _extract_id(after):
         yield "delete", change.type, change.was or change.identity, before, None
@@ -128,7 +133,7 @@ def _iter_steps(change: RecordChange) -> Iterator[tuple[str, str, str, RecordPla
 
 
 def _extract_id(place: RecordPlace) -> bytes:
-    """The beginning of a canonical line, which is its `__id`."""
+    """Return the beginning of a canonical line, which is its `__id`."""
     return place.line.partition(b",")[0]
 
 

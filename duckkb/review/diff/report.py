@@ -1,4 +1,4 @@
-"""A difference as JSON for programs: docs/diff.schema.json says what stands where."""
+"""A difference as JSON for programs, as docs/diff.schema.json defines it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 def iter_json(diff: Diff, options: DiffOptions) -> Iterator[str]:
-    """One object on one line: of findings and changes as many as fit, `next` says how to go on."""
+    """Yield one object on one line, with as many findings and changes as fit; `next` says how to continue."""
     counts = summary(diff)
     errors, warnings = (counts["summary"][name] for name in ("errors", "warnings"))
     outcome = judge_findings(errors, warnings, fail_on=options.fail_on, is_judged=diff.is_judged)
@@ -32,8 +32,10 @@ def iter_json(diff: Diff, options: DiffOptions) -> Iterator[str]:
 
 
 def iter_lines(diff: Diff, options: DiffOptions) -> Iterator[str]:
-    """An object a line: each has an `entry` that says what it is, `ontology`, `finding` or `change`; where more is to come
-    the last one is `next`, with the command that goes on."""
+    """Yield one object a line: its `entry` is `ontology`, `finding` or `change`.
+
+    Where more is to come, the last one is `next`, with the command that continues.
+    """
     page = EntryPage(diff, options)
     for item in diff.ontology if page.is_first else ():
         yield page.spend(dumps({"entry": "ontology", **_describe_ontology_change(item)}))
@@ -45,7 +47,7 @@ def iter_lines(diff: Diff, options: DiffOptions) -> Iterator[str]:
 
 
 def summary(diff: Diff) -> dict[str, Any]:
-    """What stands before the changes: which versions, and how much of what."""
+    """Return the part before the changes: the versions, and all counts."""
     numbers = diff.numbers
     return {
         "version": VERSION,
@@ -60,7 +62,7 @@ def summary(diff: Diff) -> dict[str, Any]:
 
 
 def change_text(change: RecordChange) -> str:
-    """A change as JSON text. Values are copied as they stand in the lines, so that no number is written anew."""
+    """Return a change as JSON text. Values are copied from the lines, so that no number is rewritten."""
     head: dict[str, Any] = {"kind": change.kind, "type": change.type, "table": change.table, "id": change.id}
     head |= {"op": change.op, "identity": change.identity}
     head |= {"was": change.was} if change.was is not None else {}
@@ -79,7 +81,7 @@ def _format_sides(before: str | None, after: str | None) -> str:
 
 
 def _format_leaves(field: FieldChange) -> str:
-    """Where both sides have an object or a list: each value in it that differs, by its JSON pointer."""
+    """Return each value that differs by its JSON pointer, where both sides have an object or a list."""
     changed_leaves = [leaf for leaf in leaves(field.name, field.before, field.after) if len(leaf.keys) > 1]
     text = ",".join(
         f'{{"path":{dumps(leaf.pointer)}{_format_sides(leaf.before, leaf.after)}}}' for leaf in changed_leaves

@@ -1,12 +1,13 @@
-"""A difference for people at a terminal: a block a record, with what changed inside its fields; or in numbers, a line a type,
-which are notices in the log of a job on GitHub.
+"""A difference for a terminal: a block a record, with changes marked inside its fields; or numbers by type.
+
+Numbers can also be notices in the log of a job on GitHub.
 
     changed Note a  data/nodes/note/20261122/part_867.jsonl:3
         title: The quick [-red-]{+brown+} fox
       + size: 3
       - status: draft
 
-Whatever the data holds, it cannot move the cursor, set colours or reorder a line: what is not seen comes as an escape.
+Data cannot move the cursor, set colours or reorder a line: invisible characters are escaped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,19 +29,21 @@ from duckkb.rules.invisible import visible
 _OWN = (ID, CREATED_AT, UPDATED_AT)
 _REACH = 60
 _LONGEST = 400
-"""Characters of a text that came or went whole, and around each change of another, without --full."""
+"""Characters of a new or removed text, and around each change of another, without --full."""
 _MOST = 20
-"""Elements of a list that are told one by one, without --full."""
+"""Elements of a list that are shown singly, without --full."""
 _SHORT = 200
 _A_BYTE = 16
-"""Characters that are compared by word for the price of a byte that is told, so that the budget bounds the time too."""
+"""Characters compared by word for each byte of the budget, so that the budget limits the time too."""
 _COLORS = {"gone": "31", "new": "32", "cut": "2", "head": "1", "error": "31", "warning": "33"}
 _MARKS = {"gone": ("[-", "-]"), "new": ("{+", "+}")}
 
 
 def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
-    """The configuration, the records, the findings, then all of it in numbers; a piece a block. What the budget has no
-    room for is counted in the last line, with the command that goes on."""
+    """Yield the configuration, the records, the findings, then the numbers; a piece a block.
+
+    What exceeds the budget is counted in the last line, with the command that continues.
+    """
     formatter = _Shown(options)
     page = EntryPage(diff, options)
     for item in diff.ontology if page.is_first else ():
@@ -60,7 +63,7 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
 
 
 def iter_count_lines(numbers: Numbers) -> Iterator[str]:
-    """Counts by type and op, then of all together."""
+    """Yield counts by type and op, then the totals."""
     counts = numbers.counts
     wide = max(map(places, counts), default=0)
     for name, count in counts.items():
@@ -69,7 +72,7 @@ def iter_count_lines(numbers: Numbers) -> Iterator[str]:
 
 
 def annotations(diff: Diff, options: DiffOptions) -> Iterator[str]:
-    """A workflow command a line."""
+    """Yield one workflow command a line."""
     yield from commands(diff.findings, diff.prefix)
     for name, count in diff.counts.items():
         yield command("notice", _format_counts(count), title=name)
@@ -78,7 +81,7 @@ def annotations(diff: Diff, options: DiffOptions) -> Iterator[str]:
 
 
 def total(numbers: Numbers) -> str:
-    """`3 records in 2 parts: 1 added, 2 changed; 1 finding`."""
+    """Return the totals: `3 records in 2 parts: 1 added, 2 changed; 1 finding`."""
     all_of = numbers.totals
     records = sum(all_of.values())
     phrases = [f"{many(records, 'record')} in {many(numbers.parts, 'part')}"]
@@ -100,7 +103,7 @@ def _format_counts(count: Mapping[str, int]) -> str:
 
 
 def _measure_values(change: RecordChange) -> int:
-    """The characters of values that both sides have and that are long."""
+    """Return the characters of the long values that both sides have."""
     both = ((field.before, field.after) for field in change.fields)
     sizes = (len(before) + len(after) for before, after in both if before is not None and after is not None)
     return sum(number for number in sizes if number >= _SHORT)
@@ -152,7 +155,7 @@ class _Shown:
             yield from (self._row(f"  {mark} {name}", runs, whole) for runs in lines)
 
     def _row(self, head: str, runs: Sequence[Run], whole: bool) -> str:
-        """What came or went whole is marked at its beginning, other changes where they are."""
+        """Return a line: new and removed values are marked at its beginning, other changes in place."""
         if whole:
             text = head + "".join(_cut(run) if run.kind == "cut" else visible(run.text) for run in runs)
             return self._paint(text, next((run.kind for run in runs if run.kind != "cut"), ""))
@@ -186,7 +189,7 @@ def _cut(run: Run) -> str:
 
 
 def _split_lines(runs: Iterable[Run]) -> list[list[Run]]:
-    """The runs by line of the text; what is cut out stays one piece."""
+    """Split the runs by line of the text; a cut stays one piece."""
     lines: list[list[Run]] = [[]]
     for run in runs:
         if run.kind == "cut":

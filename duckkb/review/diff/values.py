@@ -1,4 +1,4 @@
-"""The values of a field on both sides: objects by key, lists by element, texts by word."""
+"""Compares the values of a field on both sides: objects by key, lists by element, texts by word."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -9,14 +9,17 @@ from duckkb.review.diff.words import Run, json_words
 from duckkb.truth.files.source_text import elements, split
 
 _MOST_STEPS = 1_000_000
-"""Pairs of elements that are compared to find which of a list stayed in their order."""
+"""Pairs of elements that are compared to find those of a list that kept their order."""
 
 Keys = tuple[str | int, ...]
 
 
 class Leaf(NamedTuple):
-    """A value that differs and that both sides do not have as an object or as a list: the keys that lead to it (of an
-    element that came or went the last one is its index), and its JSON text on both sides, None where one has none."""
+    """A value that differs, and that is not an object, or a list, on both sides.
+
+    It has the keys that lead to it (the last one is the index of a new or removed element), and its JSON text
+    on both sides, None where a side lacks it.
+    """
 
     keys: Keys
     before: str | None
@@ -24,31 +27,31 @@ class Leaf(NamedTuple):
 
     @property
     def is_element(self) -> bool:
-        """Whether it came into a list or went out of it."""
+        """Return whether the value is a new or removed element of a list."""
         return (self.before is None or self.after is None) and bool(self.keys) and isinstance(self.keys[-1], int)
 
     @property
     def kind(self) -> Literal["gone", "new", "changed"]:
-        """Whether it came, went, or changed inside."""
+        """Return `gone`, `new`, or `changed` for a value that changed inside."""
         return "gone" if self.after is None else "new" if self.before is None else "changed"
 
     def runs(self) -> list[Run]:
-        """What of it is the same or not, in words."""
+        """The runs of words that are equal or differ."""
         return json_words(self.before, self.after)
 
     @property
     def pointer(self) -> str:
-        """Where it stands in the record, as a JSON pointer."""
+        """The JSON pointer of the value in the record."""
         return pointer(*self.keys)
 
     @property
     def name(self) -> str:
-        """The pointer without its first slash; of an element that of its list."""
+        """The pointer without its first slash; for an element that of its list."""
         return pointer(*(self.keys[:-1] if self.is_element else self.keys))[1:]
 
 
 def leaves(name: str, before: str | None, after: str | None) -> Iterator[Leaf]:
-    """What differs between two values given as JSON text, None where a side has none, with its path.
+    """Yield what differs between two values given as JSON text (None: absent), with its path.
 
     >>> [(leaf.pointer, leaf.before, leaf.after) for leaf in leaves("place", '{"a":1,"b":[1,2]}', '{"a":2,"b":[2,3]}')]
     [('/place/a', '1', '2'), ('/place/b/0', '1', None), ('/place/b/1', None, '3')]
@@ -71,8 +74,10 @@ def _compare_values(keys: Keys, before: str | None, after: str | None) -> Iterat
 
 
 def _compare_elements(old: list[str], new: list[str]) -> Iterator[tuple[int, str | None, str | None]]:
-    """The elements that are gone or new, in reading order; those that only moved are both. An object or a list in whose
-    place another stands has changed inside."""
+    """Yield the removed and the new elements, in reading order; a moved element is both.
+
+    An object or a list that replaces another at the same place counts as changed inside.
+    """
     if len(old) * len(new) > _MOST_STEPS:
         yield from ((index, text, None) for index, text in _find_surplus(old, Counter(new)))
         yield from ((index, None, text) for index, text in _find_surplus(new, Counter(old)))
@@ -93,7 +98,7 @@ def _compare_elements(old: list[str], new: list[str]) -> Iterator[tuple[int, str
 
 
 def _find_surplus(some: list[str], counts: Counter[str]) -> Iterator[tuple[int, str]]:
-    """The elements of which there are more than the others have."""
+    """Yield the elements of which there are more than in the other list."""
     for index, text in enumerate(some):
         counts[text] -= 1
         if counts[text] < 0:

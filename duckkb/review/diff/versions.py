@@ -1,5 +1,6 @@
-"""The two versions that are compared: which they are, which files differ with their bytes on either side, and the ontology by
-which each side is read: config.yaml and ontology/ as they were there.
+"""The two versions to compare: their names, the files that differ with their bytes, and the ontology of each side.
+
+Each side is read by its own config.yaml and ontology/.
 """
 
 import re
@@ -31,14 +32,16 @@ Against = Literal["commit", "index", "worktree"]
 Bytes = TypeVar("Bytes")
 _CONFIG, _FOLDER = "config.yaml", "ontology"
 CONFIGURATION = (_CONFIG, _FOLDER)
-"""Where the files lie for which `is_configuration` holds."""
+"""Places of the files for which `is_configuration` is true."""
 _NO_FILE = {"120000": ("E_SYMLINK", "a link"), "160000": ("E_NOT_REGULAR", "a submodule")}
-"""By the mode that git has of it."""
+"""Findings by git's mode of a path that is no regular file."""
 
 
 class Range(Struct, frozen=True):
-    """What to compare: the name of the base, and what with: a commit (`head`), the index, or the working tree. With
-    `since_parting` the base is the commit in which the two part; index and working tree part where HEAD does."""
+    """The two sides to compare: the name of the base, and a commit (`head`), the index, or the working tree.
+
+    With `since_parting` the base is the merge base of both; for index and working tree, the merge base with HEAD.
+    """
 
     base: str
     against: Against = "worktree"
@@ -47,8 +50,9 @@ class Range(Struct, frozen=True):
 
 
 def parse_range(text: str | None, *, staged: bool = False, worktree: bool = False) -> Range:
-    """`BASE`, `BASE..HEAD` or `BASE...HEAD` as git reads them; HEAD where nothing is given. Raises `errors.UsageError`.
+    """Parse `BASE`, `BASE..HEAD` or `BASE...HEAD` as git reads them; the default is HEAD.
 
+    Raises `errors.UsageError`.
     >>> parse_range("main...topic")
     Range(base='main', against='commit', head='topic', since_parting=True)
     """
@@ -71,8 +75,10 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
 
 
 def read(root: Path, wanted: Range, places: Sequence[str] = WATCHED) -> Versions:
-    """The files that differ in some places, with their bytes; raises `errors.StateError` (E_REVISION, E_GIT) and
-    `errors.Unavailable`."""
+    """Read the files that differ below `places`, with their bytes.
+
+    Raises `errors.StateError` (E_REVISION, E_GIT) and `errors.Unavailable`.
+    """
     base, head = _resolve_ends(root, wanted)
     if wanted.against == "worktree":
         return _with_worktree(root, base, wanted.base, places)
@@ -100,7 +106,7 @@ def read(root: Path, wanted: Range, places: Sequence[str] = WATCHED) -> Versions
 
 
 def _resolve_ends(root: Path, revision_range: Range) -> tuple[Revision, Revision]:
-    """The base and what it is compared with; HEAD for index and working tree."""
+    """Resolve the base and the other side; HEAD for index and working tree."""
     head = revision_range.head or "HEAD"
     if revision_range.base == head == "HEAD":
         revision = revisions.head(root)
@@ -118,7 +124,7 @@ def _label(name: str, revision: Revision, parting: Range | None = None) -> Label
 
 
 def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str]) -> Versions:
-    """The new side lies in files, whatever git knows of them."""
+    """Read the new side from files, whatever git knows of them."""
     staged_entries = {file.path: file.old for file in revisions.compare_index(root, base, places)}
     paths = sorted({*staged_entries, *revisions.list_unsaved(root, places)})
     unknown = [path for path in paths if path not in staged_entries]
@@ -147,8 +153,10 @@ def _with_worktree(root: Path, base: Revision, name: str, places: Sequence[str])
 
 
 def _serve_files(root: Path, files: Versions, places: Sequence[str], both: "Configurations") -> Versions:
-    """The files that differ, on either side without those that its .gitignore files leave out; also the files that do not
-    differ, but are left out on one side alone."""
+    """Return the files that differ, without those that each side's .gitignore files leave out.
+
+    Files that are equal, but left out on one side alone, count as different too.
+    """
     there = revisions.entries(root, Revision(files.base.name, files.base.commit, files.base.commit), places)
     ignore_files = IgnoreFiles.read(root, there)
     ignored_now = ignore_files.changed(root, files.paths, files.new)
@@ -164,7 +172,7 @@ def _serve_files(root: Path, files: Versions, places: Sequence[str], both: "Conf
 
 
 def _with_documents(root: Path, versions: Versions, files: Versions, both: "Configurations") -> Versions:
-    """The parts that differ, with those which differing documents are: as lines, as each side reads them."""
+    """Return the parts that differ, with those of differing documents: as lines, as each side reads them."""
     sides, numbers = [], []
     for content, ontology in ((files.old, both.old.ontology), (files.new, both.new.ontology)):
         read = dict[str, DocumentLines]()
@@ -186,7 +194,7 @@ def _with_documents(root: Path, versions: Versions, files: Versions, both: "Conf
 
 
 def _find_renames(root: Path, files: Versions, both: "Configurations") -> dict[str, str]:
-    """The former names of documents, each of one collection before and now."""
+    """Return the former names of documents that stayed in their collection."""
     went, came = defaultdict[str, dict[str, bytes]](dict), defaultdict[str, dict[str, bytes]](dict)
     for documents, side, other_side, ontology in (
         (went, files.old, files.new, both.old.ontology),
@@ -204,7 +212,7 @@ def _describe_irregular(path: str, entry: TreeEntry) -> Finding:
 
 
 class Described(Struct, frozen=True):
-    """What the configuration of one side says; `documents` are the files it came from."""
+    """The configuration of one side; `documents` are its files."""
 
     ontology: Ontology
     limits: Limits
@@ -213,7 +221,10 @@ class Described(Struct, frozen=True):
 
 
 class Configurations(Struct, frozen=True):
-    """Those of both sides. One that does not load is replaced by the other's, and `findings` say so."""
+    """The configurations of both sides.
+
+    The other side's replaces one that does not load, and `findings` report it.
+    """
 
     old: Described
     new: Described
@@ -221,21 +232,23 @@ class Configurations(Struct, frozen=True):
 
 
 class Files(Struct, frozen=True):
-    """How a configuration is read: `paths` are its files as they stand now, relative to the base, and `load` reads them
-    with the bytes of some replaced (None: gone). It raises `errors.OntologyError`."""
+    """The files of a configuration: `paths` are those present now, relative to the base.
+
+    `load` reads them with the bytes of some replaced (None: gone). It raises `errors.OntologyError`.
+    """
 
     paths: Callable[[], Sequence[str]]
     load: Callable[[Mapping[str, bytes | None]], Described]
 
 
 def is_configuration(path: str) -> bool:
-    """Whether a file shapes what records may be."""
+    """Return whether a file shapes what records may be."""
     inside = path.startswith(f"{_FOLDER}/") and path.endswith(".yaml")
     return path == _CONFIG or (inside and not any(name.startswith(".") for name in path.split("/")))
 
 
 class Comparison(Struct, frozen=True):
-    """Two versions of the base at `root`, each with the ontology by which it is read."""
+    """Two versions of the base at `root`, each with its own ontology."""
 
     root: Path
     range: Range
@@ -245,8 +258,11 @@ class Comparison(Struct, frozen=True):
 
     @classmethod
     def of(cls, root: Path, range: Range, files: Files) -> "Comparison":
-        """Raises `errors.StateError` (E_REVISION, E_GIT), `errors.Unavailable`, and `errors.OntologyError` where no side's
-        configuration loads."""
+        """Read both versions.
+
+        Raises `errors.StateError` (E_REVISION, E_GIT), `errors.Unavailable`, and `errors.OntologyError` where
+        no side's configuration loads.
+        """
         versions = read(root, range)
         both = _load_configurations(root, range, versions, files)
         kinds = [*both.old.ontology.nodes.values(), *both.new.ontology.nodes.values()]
@@ -258,7 +274,7 @@ class Comparison(Struct, frozen=True):
         return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
 
     def narrowed(self, names: Container[str]) -> "Comparison":
-        """What somebody sees of it who may see the types with these names: of the configuration nothing."""
+        """Return the comparison for a caller who may see the types with these names; it has no configuration."""
         sides = (self.both.old, self.both.new)
         old, new = (replace(item, ontology=item.ontology.narrowed(names), documents=()) for item in sides)
 
@@ -283,11 +299,11 @@ class Comparison(Struct, frozen=True):
         return Types(self.both.old.ontology, self.both.new.ontology)
 
     def diff(self) -> Diff:
-        """The changes of records, with the findings of what was read alone."""
+        """Return the changes of records, with the findings of the files read alone."""
         return compare(self.versions, self.types, self.both.new.limits, self.ontology)
 
     def numbers(self) -> Numbers:
-        """The same in numbers, for a fraction of the time."""
+        """Return the numbers of the changes, in a fraction of the time."""
         from duckkb.review.diff.numbers import numbers
 
         totals = numbers(self.versions, self.types, self.both.new.limits)
@@ -295,7 +311,7 @@ class Comparison(Struct, frozen=True):
 
 
 def _load_configurations(root: Path, revision_range: Range, versions: Versions, files: Files) -> Configurations:
-    """The configurations of both sides; raises `errors.OntologyError` where none that could stand in for them loads."""
+    """Load the configurations of both sides; raises `errors.OntologyError` where neither has a usable one."""
     changed_files = {path: versions.old.get(path) for path in versions.paths if is_configuration(path)}
     at_head = (
         {}
@@ -306,7 +322,7 @@ def _load_configurations(root: Path, revision_range: Range, versions: Versions, 
     new, wrong = _load_side(files, at_head)
     old, wrong_before = (new, None) if at_base == at_head else _load_side(files, at_base)
     if new is None and old is None:
-        # The files as they stand are the last that may know the types.
+        # The files on disk are the last chance to know the types.
         new = files.load({})
     standing = new or old
     assert standing is not None, "one of them has loaded"
@@ -329,11 +345,11 @@ def _load_side(files: Files, instead: Mapping[str, bytes | None]) -> tuple[Descr
 def _read_head_files(
     root: Path, revision_range: Range, head: Label, standing: Sequence[str]
 ) -> dict[str, bytes | None]:
-    """The head's files instead of those that stand in the working tree."""
+    """Return the head's files in place of those in the working tree."""
     if revision_range.against == "index":
         entries = revisions.index_entries(root, CONFIGURATION)
     else:
-        at = Revision(head.name, head.commit, head.commit)  # git takes a commit for its tree
+        at = Revision(head.name, head.commit, head.commit)  # git accepts a commit in place of its tree
         entries = revisions.entries(root, at, CONFIGURATION)
     absent_files: dict[str, bytes | None] = dict.fromkeys(standing)
     return absent_files | revisions.contents(root, {path: entries[path] for path in entries if is_configuration(path)})

@@ -1,8 +1,8 @@
-"""Two texts as runs of words: what both have, what is gone, what is new.
+"""Compares two texts as runs of words: equal, removed and new.
 
-The longest common sequence of words is found with one bit a word in large integers, which costs little for texts of some
-thousand words. Texts of more than some ten thousand are compared from their first to their last difference. Nothing is lost:
-the runs without `new` are the old text, those without `gone` the new.
+The longest common sequence of words is computed with one bit a word in large integers, which costs little for
+texts of some thousand words. Texts of more than some ten thousand are compared from their first to their last
+difference. Nothing is lost: the runs without `new` are the old text, those without `gone` the new.
 """
 
 import json
@@ -30,7 +30,8 @@ class Run(NamedTuple):
 
 
 def words(old: str, new: str) -> list[Run]:
-    """The difference of two texts in reading order; before a `new` run stands the `gone` one in whose place it is.
+    """Return the difference of two texts in reading order; a `gone` run stands before the `new` run that replaces
+    it.
 
     >>> words("the red fox", "the blue fox")
     [Run(kind='same', text='the '), Run(kind='gone', text='red'), Run(kind='new', text='blue'), Run(kind='same', text=' fox')]
@@ -43,7 +44,7 @@ def words(old: str, new: str) -> list[Run]:
 
 
 def json_words(before: str | None, after: str | None) -> list[Run]:
-    """The difference of two values given as JSON text (None: absent): of the texts themselves where both are strings.
+    """Return the difference of two values as JSON text (None: absent); of their texts where both are strings.
 
     >>> json_words('"a"', None)
     [Run(kind='gone', text='a')]
@@ -54,9 +55,9 @@ def json_words(before: str | None, after: str | None) -> list[Run]:
 
 
 def keep_near_changes(runs: Sequence[Run], reach: int = 60) -> list[Run]:
-    """The runs with what is the same kept only up to `reach` characters from a change; the rest is `cut`.
+    """Keep equal text only up to `reach` characters from a change; the rest becomes `cut`.
 
-    Cuts fall between words, near enough; what is no longer than twice the reach and a little is kept whole.
+    Cuts fall between words, approximately; a text not much longer than twice the reach is kept whole.
     """
     shortened_runs: list[Run] = []
     for number, run in enumerate(runs):
@@ -80,7 +81,7 @@ def _decode_text(text: str | None) -> str:
 
 
 def _find_word_boundary(text: str, at: int) -> int:
-    """A place near `at` at which no word is cut."""
+    """Return a position near `at` that cuts no word."""
     if at in (0, len(text)):
         return at
     match = re.compile(r"\s|[\u2e80-\u9fff]").search(text, at, at + 20)
@@ -88,7 +89,7 @@ def _find_word_boundary(text: str, at: int) -> int:
 
 
 def _iter_runs(old_words: list[str], new_words: list[str]) -> Iterator[tuple[Kind, str]]:
-    """Kinds and texts, none of them empty."""
+    """Yield kinds and texts, none of them empty."""
     at, to = 0, 0
     for start, goal, length in _iter_matches(old_words, new_words):
         if at < start:
@@ -104,7 +105,7 @@ def _iter_runs(old_words: list[str], new_words: list[str]) -> Iterator[tuple[Kin
 
 
 def _iter_matches(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """What both have, in order: (place in old, place in new, length)."""
+    """Yield the common pieces, in order: (place in old, place in new, length)."""
     head = _count_common(old, new)
     tail = _count_common(old[head:][::-1], new[head:][::-1])
     end, goal = len(old) - tail, len(new) - tail
@@ -117,14 +118,16 @@ def _iter_matches(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int,
 
 
 def _count_common(old: Sequence[str], new: Sequence[str]) -> int:
-    """How many words at the beginning are the same."""
+    """Count the equal words at the beginning."""
     return next(
         (at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), min(len(old), len(new))
     )
 
 
 def _iter_rows(old: Sequence[str], new: Iterable[str]) -> Iterator[int]:
-    """Row by row of `new` one bit a word of `old`, 0 where a longest common sequence grows by that word (Hyyrö 2004)."""
+    """Yield one integer for each word of `new`: one bit a word of `old`, 0 where the common sequence grows (Hyyrö
+    2004).
+    """
     places = dict.fromkeys(old, 0)
     for number, word in enumerate(old):
         places[word] |= 1 << number
@@ -137,8 +140,10 @@ def _iter_rows(old: Sequence[str], new: Iterable[str]) -> Iterator[int]:
 
 
 def _find_subsequence(old: Sequence[str], new: Sequence[str], at: int, to: int) -> Iterator[tuple[int, int, int]]:
-    """A longest common sequence; the rows are kept to walk back on. A word that one side alone has would change no row and no
-    bit."""
+    """Yield a longest common sequence; all rows are stored for the walk back.
+
+    A word that one side alone has would change no row and no bit.
+    """
     both = {*old}.intersection(new)
     old_numbers = [number for number, word in enumerate(old) if word in both]
     new_numbers = [number for number, word in enumerate(new) if word in both]
@@ -161,7 +166,7 @@ def _find_subsequence(old: Sequence[str], new: Sequence[str], at: int, to: int) 
 
 
 def _merge_runs(runs: Iterable[tuple[Kind, str]]) -> list[Run]:
-    """Neighbours of one kind as one run, and no lone blank or word kept between two changes that are longer than it."""
+    """Join neighbours of one kind, and drop a lone blank or word between two longer changes."""
     groups: list[list[str]] = [["", "", ""]]  # gone, new, same after it
     for kind, text in runs:
         if kind == "same":

@@ -1,5 +1,6 @@
-"""Checks of the base: configuration and trust, what is stored, what is local to this clone, and what is cached. The findings
-of records themselves belong to `duckkb check`.
+"""Checks of the base: configuration and trust, stored records, local state of this clone, and caches.
+
+The findings of records themselves belong to `duckkb check`.
 """
 
 import os
@@ -79,7 +80,7 @@ def readable(ground: Surroundings) -> Verdict:
 
 
 def none_of(codes: Collection[str], otherwise: str) -> Look:
-    """The check that `duckkb check` finds none of these in what can be read."""
+    """Return the check that `duckkb check` has no finding with one of these codes."""
 
     def look(ground: Surroundings) -> Verdict:
         unreadable = set(ground.base.tree.unreadable)
@@ -92,7 +93,7 @@ def none_of(codes: Collection[str], otherwise: str) -> Look:
 
 
 def _summarize_findings(findings: Sequence[Finding]) -> Iterator[Problem]:
-    """How many, the first of them, and the remedies of all."""
+    """Yield one problem with the number of findings, the first of them, and all remedies."""
     if findings:
         remedies = dict.fromkeys(finding.remedy for finding in findings if finding.remedy)
         message = f"{many(len(findings), 'finding')}, the first: {_place(findings[0])} (`duckkb check` lists all)"
@@ -137,7 +138,7 @@ def lock_file(ground: Surroundings) -> Verdict:
 
 
 def check_journal(ground: Surroundings) -> Verdict:
-    """The journal."""
+    """Check the journal."""
     ground.need_state()
     try:
         with lock.hold_lock_shared(ground.root):
@@ -156,7 +157,7 @@ def check_journal(ground: Surroundings) -> Verdict:
 
 
 def local_state(ground: Surroundings) -> Verdict:
-    """Everything in `.duckkb/` that `repair` looks after, but for the rows of the cache."""
+    """Check everything in `.duckkb/` that `repair` covers, except rows of the cache."""
     ground.need_state()
     folder = state.folder_of(ground.root)
     ignore, txn = folder / ".gitignore", folder / state.TXN
@@ -200,7 +201,7 @@ def team_cache(ground: Surroundings) -> Verdict:
 
 
 def local_cache(ground: Surroundings) -> Verdict:
-    """The tokens and vectors that this machine keeps for all bases."""
+    """Check the tokens and vectors that this machine stores for all bases."""
     store = ground.base.cache.store
     if (problem := store.problem()) is not None:
         yield make_warning(f"{store.path}: {problem}", "duckkb repair")
@@ -208,8 +209,11 @@ def local_cache(ground: Surroundings) -> Verdict:
 
 
 def coverage(ground: Surroundings) -> Verdict:
-    """How many texts have tokens and vectors in the caches, as `duckkb index status` and `index plan` count them. Tokens are
-    made when they are missed, vectors are not."""
+    """Check how many texts have tokens and vectors in the caches, as `duckkb index status` and `index plan` count
+    them.
+
+    Missing tokens are made on demand, missing vectors are not.
+    """
     types = survey(ground.base).types
     texts, pending = sum(each.texts for each in types), sum(each.pending for each in types)
     token_texts, unverified_count = sum(each.token_texts for each in types), sum(len(each.withheld) for each in types)
@@ -222,14 +226,14 @@ def coverage(ground: Surroundings) -> Verdict:
 
 
 def check_meaning(ground: Surroundings) -> Verdict:
-    """Whether each type that is compared by meaning has text in the fields that are."""
+    """Check that each type that is compared by meaning has text in those fields."""
     for notice in unsearchable(ground.base, ground.base.ontology):
         yield make_warning(notice.message, notice.remedy)
     return "every type that is compared by meaning has text for it"
 
 
 def fingerprint(ground: Surroundings) -> Verdict:
-    """Whether the cached vectors are of the models that the configuration names, its own and those of policies."""
+    """Check that the cached vectors are of the models that the configuration and its policies name."""
     settings = ground.wiring.settings
     kinds = [kind for kind in ground.base.ontology if kind.has_text_vectors]
     model_names = {str(model) for kind in kinds if (model := ground.base.fingerprint(kind)) is not None}
@@ -247,7 +251,7 @@ def fingerprint(ground: Surroundings) -> Verdict:
 
 
 def _collect_texts(ground: Surroundings) -> dict[Kind, dict[bytes, str]]:
-    """The texts that need token rows and vector rows, by key."""
+    """Return the texts that need token rows and vector rows, by key."""
     texts: dict[Kind, dict[bytes, str]] = {kind: {} for kind in KINDS}
     for needs, _ in _iter_needs(ground):
         texts["tokens"] |= needs.tokens
@@ -256,7 +260,7 @@ def _collect_texts(ground: Surroundings) -> dict[Kind, dict[bytes, str]]:
 
 
 def _iter_needs(ground: Surroundings) -> Iterator[tuple[Needs, Embedder]]:
-    """For each type that is searched what its entries take, and its model."""
+    """Yield the needs of each searched type, and its model."""
     base = ground.base
     for kind in base.ontology:
         if kind.full_text or kind.vectors:
@@ -264,8 +268,11 @@ def _iter_needs(ground: Surroundings) -> Iterator[tuple[Needs, Embedder]]:
 
 
 def _find_forged_files(ground: Surroundings) -> tuple[list[str], bool]:
-    """Files that this machine has neither made nor checked and that do not agree with what is recomputed now: all
-    tokens, and as many vectors as a search would take, where there is a model. And whether some rows are withheld."""
+    """Return the files whose rows do not agree with what is recomputed now, and whether rows are withheld.
+
+    Only files that this machine has neither made nor checked count. All tokens are recomputed, and as many
+    vectors as a search would take, where there is a model.
+    """
     cache, texts = ground.base.cache, _collect_texts(ground)
     paths, has_withheld_rows = [], False
     for file, number in cache.team_numbers().items():
@@ -273,7 +280,7 @@ def _find_forged_files(ground: Surroundings) -> tuple[list[str], bool]:
             rows = sorted(cache.store.withheld(kind, texts[kind], number), key=lambda stored_row: stored_row.row[0])
             has_withheld_rows = has_withheld_rows or bool(rows)
             if kind == "vector" and len(rows) > SAMPLE:
-                # The same for one file on one machine, so that two looks agree; what a search takes nobody can foresee.
+                # Fixed for one file on one machine, so that two checks agree; a search draws an unpredictable sample.
                 rows = random.Random(f"{ground.root}\0{file.path}\0{file.stamp}").sample(rows, SAMPLE)
             if rows and not _can_reproduce(ground, kind, rows, texts[kind]):
                 paths.append(file.path)
@@ -281,7 +288,7 @@ def _find_forged_files(ground: Surroundings) -> tuple[list[str], bool]:
 
 
 def _can_reproduce(ground: Surroundings, kind: Kind, rows: Sequence[Stored], texts: Texts) -> bool:
-    """Whether the rows of these texts are what is recomputed now."""
+    """Return whether recomputing these texts gives the same rows."""
     rows_by_key = {item.row[0]: item.row[3] for item in rows}
     if kind == "tokens":
         fresh_tokens = ground.wiring.tokenizer.tokenize([texts[key] for key in rows_by_key])
@@ -294,6 +301,6 @@ def _can_reproduce(ground: Surroundings, kind: Kind, rows: Sequence[Stored], tex
                 same_direction(vector_of(rows_by_key[key]), item) for key, item in zip(keys, fresh, strict=True)
             ):
                 return False
-    except DuckkbError:  # no model to recompute with: what a search cannot check it does not use either
+    except DuckkbError:  # no model to recompute with: a search would not use the rows either
         pass
     return True

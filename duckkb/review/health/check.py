@@ -1,5 +1,6 @@
-"""A check: one thing that must hold for a base to work here. It yields what is wrong, each with the command that mends it, and
-returns what to say where nothing is.
+"""A check: one thing that must hold for a base to work here.
+
+It yields problems, each with the command that repairs it, and returns the message for a sound state.
 """
 
 from collections.abc import Callable, Generator, Mapping
@@ -21,7 +22,7 @@ Status = Literal["ok", "warning", "error", "skipped"]
 
 
 class Problem(Struct, frozen=True):
-    """What is wrong, and the command or edit that mends it."""
+    """A fault, and the command or edit that repairs it."""
 
     status: Literal["warning", "error"]
     message: str
@@ -29,7 +30,7 @@ class Problem(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True):
-    """One line of `doctor`: a check's name and verdict. `remedy` is empty where nothing is wrong."""
+    """A line of `doctor`: a check's name and verdict. `remedy` is empty where nothing is wrong."""
 
     check: str
     status: Status
@@ -38,15 +39,16 @@ class Check(Struct, frozen=True):
 
 
 class Skipped(Exception):
-    """Raised by a check that cannot look, with the reason."""
+    """Raised by a check that cannot run, with the reason."""
 
 
 class Surroundings(Struct, dict=True):
-    """What the checks look at. Nothing of it is made before a check asks, and a look changes nothing.
+    """The state that the checks inspect.
 
-    `wire` loads the configuration and chooses the parts (`errors.OntologyError` where it does not load); `demands` tells
-    what the configuration demands of this machine and whether that is accepted; `self_tests` are those of the engines, by
-    the name of their check: each raises `AssertionError` with what is wrong.
+    Each part is made when a check asks for it, and inspecting changes nothing.
+    `wire` loads the configuration and chooses the parts (`errors.OntologyError` where it does not load).
+    `demands` returns what the configuration demands of this machine and whether that is accepted.
+    `self_tests` are those of the engines, by the name of their check: each raises `AssertionError` with the fault.
     """
 
     root: Path
@@ -65,7 +67,7 @@ class Surroundings(Struct, dict=True):
 
     @cached_property
     def base(self) -> Base:
-        """Truth and caches as they lie."""
+        """The base with truth and caches as they are on disk."""
         wiring = self.wiring
         try:
             return observe(wiring)
@@ -74,7 +76,7 @@ class Surroundings(Struct, dict=True):
 
     @cached_property
     def report(self) -> findings.CheckReport:
-        """All that `duckkb check` would say."""
+        """The report of `duckkb check`."""
         return findings.check(self.base)
 
     @cached_property
@@ -90,7 +92,7 @@ class Surroundings(Struct, dict=True):
             raise Skipped("there is no repository that git can read")
 
     def need_state(self) -> None:
-        """Nothing in a `.duckkb/` that git tracks is read."""
+        """Raise where git tracks `.duckkb/`: nothing in it is read then."""
         if repository.tracks_state(self.root):
             raise Skipped("git tracks files in .duckkb/, so nothing in it is read")
 
@@ -108,7 +110,10 @@ def error(message: str, remedy: str) -> Problem:
 
 
 def join_problems(name: str, look: Look, ground: Surroundings) -> Check:
-    """Several problems as one verdict: the gravest status, all messages and remedies. A check that fails is an error."""
+    """Join several problems into one verdict: the gravest status, all messages and remedies.
+
+    A check that raises is an error.
+    """
     problems: list[Problem] = []
     try:
         verdict = look(ground)
@@ -123,7 +128,7 @@ def join_problems(name: str, look: Look, ground: Surroundings) -> Check:
         problems = [error(problem.message, problem.suggestion or "mend what the message names, then look again")]
     except OSError as problem:
         problems = [error(f"the system refused: {problem.strerror or problem}", "mend the disk or its permissions")]
-    except Exception as problem:  # a defect of one check must not hide what the others see
+    except Exception as problem:  # a defect of one check must not hide the results of others
         problems = [error(f"the check itself failed: {type(problem).__name__}: {problem}", "report it")]
     grave: Status = "error" if any(problem.status == "error" for problem in problems) else "warning"
     remedies = dict.fromkeys(problem.remedy for problem in problems)

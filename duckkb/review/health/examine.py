@@ -1,4 +1,7 @@
-"""`doctor`: every check in one order, each on its own. One that fails is an error of that check; the others go on."""
+"""`doctor`: runs every check in a fixed order.
+
+A check that raises is an error of that check; the others continue.
+"""
 
 from collections.abc import Callable
 
@@ -53,7 +56,7 @@ CHECKS: dict[str, Look] = {
 
 
 class Health(Struct, frozen=True):
-    """The verdict of every check, in one order always."""
+    """The verdicts of all checks, in a fixed order."""
 
     checks: tuple[Check, ...]
 
@@ -67,8 +70,10 @@ class Health(Struct, frozen=True):
 
 
 def examine(ground: Surroundings, on_check: Callable[[Check], None]) -> Health:
-    """Run every check. Changes nothing, and says the same of the same state. `on_check` is told each as it is done: a
-    native library that ends the process takes no earlier verdict with it."""
+    """Run every check. Changes nothing, and gives the same result for the same state.
+
+    `on_check` gets each verdict as it is done: a native library that ends the process loses no earlier verdict.
+    """
     checks = []
     for name, look in CHECKS.items():
         checks.append(join_problems(name, look, ground))

@@ -1,7 +1,7 @@
-"""How a base has grown: records and bytes of each type, now and at some commits of its history.
+"""The growth of a base: records and bytes of each type, now and at some commits of its history.
 
-A commit is counted by what differs from the one counted before it, so that the whole history costs what was changed in it, and
-what was counted is noted beside the lines: the next time only newer commits are looked into.
+A commit is counted by its difference from the one counted before it, so that the whole history costs what was
+changed in it. Counts are noted beside the lines: the next call reads only newer commits.
 """
 
 import time
@@ -27,23 +27,26 @@ from duckkb.truth.git.sampled import History, Sample
 NOTE = "growth"
 _FORMAT = 2
 _KEPT = 1_000
-"""Commits that stay noted."""
+"""Commits whose counts stay noted."""
 _AT_ONCE = 64
 """Files that are held at once."""
 Sizes = dict[str, tuple[int, int]]
-"""By type its records and bytes; a table that is none of a type any more by its folder (`nodes/old`)."""
+"""Records and bytes by type; a table without a type counts under its folder (`nodes/old`)."""
 
 
 class CountedHistory(Struct, frozen=True):
-    """The commits of a history that were counted, the oldest first; `left` were not, for want of time."""
+    """The counted commits of a history, oldest first; `left` were not counted for lack of time."""
 
     commits: tuple[tuple[Sample, Sizes], ...]
     left: int = 0
 
 
 def now(base: Base) -> list[dict[str, Any]]:
-    """Each type with its records, its parts and their bytes, which are None where they are not files of its own (links between
-    documents) or do not lie there (a base of a revision, or what is published)."""
+    """Return the records, parts and bytes of each type.
+
+    Parts and bytes are None where a type has no files of its own (links between documents), or none on disk (a
+    base of a revision, or a published one).
+    """
     rows = []
     for kind in base.ontology:
         parts = base.tree.parts_of(kind)
@@ -56,7 +59,7 @@ def now(base: Base) -> list[dict[str, Any]]:
 
 
 def places(root: Path, ontology: Ontology) -> tuple[str, ...]:
-    """Where the records lie that git knows of, and the .gitignore files that bind documents."""
+    """Return the paths of records that git knows, and the .gitignore files that apply to documents."""
     return (*(f"{layout.DATA}/{folder}" for folder in layout.FOLDERS.values()), *_list_document_places(root, ontology))
 
 
@@ -66,7 +69,10 @@ def _list_document_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
 
 
 def count_commits(base: Base, history: History, seconds: float) -> CountedHistory:
-    """Count as many of these commits as there is time for, one at least. Raises `errors.Unavailable` (E_GIT) where git lacks an object."""
+    """Count as many of these commits as time allows, at least one.
+
+    Raises `errors.Unavailable` (E_GIT) where git lacks an object.
+    """
     until = time.monotonic() + seconds
     ground = _compute_ground(base.ontology)
     known_sizes = _load_counts(base, ground)
@@ -87,13 +93,13 @@ def count_commits(base: Base, history: History, seconds: float) -> CountedHistor
 
 
 def _compute_ground(ontology: Ontology) -> str:
-    """What decides of which type a file is."""
+    """Return a digest of what decides the type of a file."""
     declarations = [(kind.kind, kind.name, kind.table, repr(kind.source)) for kind in ontology]
     return sha256(repr(declarations).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _load_counts(base: Base, ground: str) -> dict[str, Sizes]:
-    """What was counted before and still holds; nothing where that is not ours, or not whole."""
+    """Return the noted counts that still hold; empty where the note is foreign or damaged."""
     note = base.notes.note(NOTE)
     try:
         if note["format"] != _FORMAT or note["ground"] != ground:
@@ -107,7 +113,7 @@ def _load_counts(base: Base, ground: str) -> dict[str, Sizes]:
 
 
 def _count_commit(base: Base, sizes: Mapping[str, tuple[int, int]], before: str | None, commit: str) -> Sizes:
-    """The sizes at a commit, from those at the commit `before` it; None: from nothing."""
+    """Return the sizes at a commit, from those at the commit `before` it; None: from nothing."""
     root = base.root
     at = revisions.revision(root, commit)
     old = revisions.revision(root, before) if before else Revision("", "", revisions.empty_tree(root))
@@ -123,7 +129,10 @@ def _count_commit(base: Base, sizes: Mapping[str, tuple[int, int]], before: str 
 
 
 def _serve_files(base: Base, old: Revision, at: Revision, touched_files: list[Touched]) -> list[Touched]:
-    """The files that differ, without the sides that .gitignore files leave out; also those that only these change."""
+    """Return the files that differ, without the sides that .gitignore files leave out.
+
+    Files that only a change of .gitignore adds or removes count too.
+    """
     root, ontology = base.root, base.ontology
     if not (where := _list_document_places(root, ontology)):
         return touched_files
@@ -143,7 +152,7 @@ def _serve_files(base: Base, old: Revision, at: Revision, touched_files: list[To
 
 
 def _measure_changes(base: Base, touched_files: Iterable[Touched]) -> list[tuple[str, int, int]]:
-    """Of each file the type, and the records and bytes that came with what it is now and went with what it was."""
+    """Return for each file the type, and the records and bytes that it gained or lost."""
     sides: dict[tuple[str, int], TreeEntry | None] = {}
     for file in touched_files:
         sides |= {(file.path, 1): file.new, (file.path, -1): file.old}
@@ -158,7 +167,7 @@ def _measure_changes(base: Base, touched_files: Iterable[Touched]) -> list[tuple
 
 
 def _find_type(ontology: Ontology, path: str) -> tuple[str, bool]:
-    """The name under which a file is counted, and whether it is one document; an empty name for none."""
+    """Return the name under which a file is counted, and whether it is one document; an empty name for none."""
     if address := layout.parse_part(path):
         kind = ontology.find_by_table(address.kind, address.table)
         return kind.name if kind is not None else f"{layout.FOLDERS[address.kind]}/{address.table}", False

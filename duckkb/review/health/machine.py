@@ -1,4 +1,6 @@
-"""Checks of the machine: Python, libraries, clock, limits, where the base lies; and of what answers questions, which is run."""
+"""Checks of the machine: Python, libraries, clock, limits, and the place of the base; and of the engines, which
+are run.
+"""
 
 import math
 import os
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 EARLIEST = "2025-01-01T00:00:00.000000Z"
-"""No clock that is right can say less: duckkb did not exist."""
+"""The earliest time of a correct clock: duckkb did not exist before."""
 LEAST_BYTES = 100 * 1024 * 1024
 LEAST_INODES = 1_000
 LEAST_FILES = 256
@@ -59,13 +61,13 @@ def libraries(ground: Surroundings) -> Verdict:
 
 
 def local_extra(ground: Surroundings) -> Verdict:
-    """The optional libraries of the offline model: needed where the base names it."""
+    """Check the optional libraries of the offline model, which are needed where the base names it."""
     is_necessary = ground.wiring.settings.embedding.model == DEFAULT_MODEL
     return (yield from _check_extra("local", is_necessary, "this base does not name the offline model"))
 
 
 def ann_extra(ground: Surroundings) -> Verdict:
-    """The optional library of graphs: needed where a type's vectors are to be compared by one."""
+    """Check the optional library of graphs, which is needed where a type's vectors are to be compared by one."""
     settings = ground.wiring.settings
     is_necessary = any(
         kind.vectors and kind.settings(settings).vectors.ann == "hnsw" for kind in ground.wiring.ontology
@@ -114,9 +116,10 @@ def limits(ground: Surroundings) -> Verdict:
 
 
 def is_within(found: str, bounds: str) -> bool:
-    """Whether a version is within bounds as package metadata writes them; bounds of another form count as kept.
+    """Return whether a version is within bounds as package metadata writes them; other forms of bounds always
+    hold.
 
-    >>> within("1.5.6", "<2,>=1.5.5"), within("2.0.0", "<2,>=1.5.5"), within("0.3", "==0.3.0")
+    >>> is_within("1.5.6", "<2,>=1.5.5"), is_within("2.0.0", "<2,>=1.5.5"), is_within("0.3", "==0.3.0")
     (True, False, True)
     """
     have = _parse_version(found)
@@ -128,7 +131,7 @@ def is_within(found: str, bounds: str) -> bool:
 
 
 def _parse_version(text: str) -> tuple[int, ...]:
-    """The numeric parts of a version, without zeros at the end."""
+    """Return the numeric parts of a version, without zeros at the end."""
     parts = [int(part) for part in _NUMERIC.split(text)[0].split(".") if part]
     while parts and not parts[-1]:
         parts.pop()
@@ -136,7 +139,7 @@ def _parse_version(text: str) -> tuple[int, ...]:
 
 
 def _list_requirements(extra: str) -> list[tuple[str, str]]:
-    """(package, bounds) that duckkb asks for, always or with one extra."""
+    """Return (package, bounds) pairs that duckkb requires, always or with one extra."""
     try:
         lines = requires("duckkb") or []
     except PackageNotFoundError:
@@ -170,7 +173,7 @@ def file_system(ground: Surroundings) -> Verdict:
 
 
 def judge_file_system(root: Path, kind: str) -> Iterator[Problem]:
-    """What is wrong with a base on a file system of this type, and with its folders' places."""
+    """Yield the problems of a base on a file system of this type, and of its folders' places."""
     if state.is_remote(kind):
         message = f"the base lies on {kind}, where a lock may not keep writers on other machines out"
         yield make_warning(message, "keep the base on a local disk, and share it with git")
@@ -188,7 +191,7 @@ def disk(ground: Surroundings) -> Verdict:
 
 
 def check_derived_state(ground: Surroundings) -> Verdict:
-    """Where what is derived lies, who can read it, and whether it is sealed."""
+    """Check where derived state lies, who can read it, and whether it is sealed."""
     place = Place.of(ground.env.cache_home, ground.root)
     if is_sealed(place.home / BASES):
         yield error("what was derived is sealed, and no key is set", "set DUCKKB_ENCRYPTION_KEY")
@@ -202,7 +205,7 @@ def check_derived_state(ground: Surroundings) -> Verdict:
 
 
 def swaps(said: Path = Path("/proc/swaps")) -> bool:
-    """Whether memory may go to a disk; False where nobody tells."""
+    """Return whether memory may be swapped to a disk; False where that is unknown."""
     try:
         return len(said.read_text().splitlines()) > 1
     except OSError:
@@ -217,7 +220,7 @@ def _describe_folder(folder: Path) -> str:
 
 
 def room(free: int, inodes: int | None) -> Iterator[Problem]:
-    """Judges bytes and inodes that are free; amounts are not said, so that two looks at one state say the same."""
+    """Yield problems of free bytes and inodes; without amounts, so that equal states give equal messages."""
     if free < LEAST_BYTES:
         message = f"less than {LEAST_BYTES // 1024 // 1024} MB are free where the base lies"
         yield make_warning(message, "free space on this disk")
@@ -228,7 +231,7 @@ def room(free: int, inodes: int | None) -> Iterator[Problem]:
 
 
 def model(ground: Surroundings) -> Verdict:
-    """Runs it, on one English and one Chinese sentence and a question."""
+    """Run the model on one English and one Chinese sentence and a question."""
     settings = ground.wiring.settings.embedding
     if settings.model == "none":
         raise Skipped("there is no embedding model (embedding_model: none)")
@@ -274,7 +277,7 @@ def _compute_cosine(first_vector: "np.ndarray", second_vector: "np.ndarray") -> 
 
 
 def segmenters(ground: Surroundings) -> Verdict:
-    """The fast segmenter against the one that it stands for. Neither may write: no folder is given."""
+    """Compare the fast segmenter with the one that it replaces. Neither may write: no folder is given."""
     fast, reference = chinese_words(None), reference_words(None)
     if fast is reference:
         yield make_warning("rjieba is not installed; jieba does its work, slower", "pip install --upgrade duckkb")
@@ -284,7 +287,7 @@ def segmenters(ground: Surroundings) -> Verdict:
 
 
 def self_test(name: str, remedy: str) -> Look:
-    """The check that runs a self test of the backend's."""
+    """Return the check that runs a self test of the backend."""
 
     def look(ground: Surroundings) -> Verdict:
         try:

@@ -1,4 +1,4 @@
-"""Checks of the git around the base: that it is there, whole, and keeps the files byte for byte."""
+"""Checks of the git repository around the base: that it exists, is whole, and stores the files byte for byte."""
 
 import shutil
 import sys
@@ -29,7 +29,7 @@ def git(ground: Surroundings) -> Verdict:
 
 
 def check_history(ground: Surroundings) -> Verdict:
-    """The repository's own state."""
+    """Check the repository's own state."""
     git_repository = ground.repository
     if git_repository is None:
         yield make_warning("the base is in no git repository, so nothing keeps its history", "git init")
@@ -56,7 +56,7 @@ def check_tracked_state(ground: Surroundings) -> Verdict:
 
 
 def attributes(ground: Surroundings) -> Verdict:
-    """What counts is what git makes of the attributes, which other files may override; without git, our lines do."""
+    """Check the git attributes: as git resolves them, since other files may override ours; without git, our lines."""
     root = ground.root
     if _is_odd(root / ".gitattributes"):
         yield error(".gitattributes is not a regular file", "rm -r .gitattributes; git checkout -- .gitattributes")
@@ -90,7 +90,7 @@ def attributes(ground: Surroundings) -> Verdict:
 
 
 def _is_odd(path: Path) -> bool:
-    """Whether there is something that is no file of its own; git would wait for a FIFO."""
+    """Return whether a path is something else than a regular file; git would block on a FIFO."""
     return path.is_symlink() or (path.exists() and not path.is_file())
 
 
@@ -101,7 +101,7 @@ def _read_attributes(ground: Surroundings, path: str) -> dict[str, str] | None:
 
 
 def _find_missing_lines(root: Path) -> Iterator[Problem]:
-    """The lines that `init` writes and that do not stand in .gitattributes."""
+    """Yield the lines that `init` writes and that .gitattributes lacks."""
     try:
         present = (root / ".gitattributes").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -121,8 +121,10 @@ def git_settings(ground: Surroundings) -> Verdict:
 
 
 def risks(settings: Mapping[str, str], eol: str, platform: str, *, folds_case: bool) -> Iterator[Problem]:
-    """What settings of git may do to files of this base. `eol` is what the attributes say of parts, which comes first;
-    `folds_case`: the file system takes `A` and `a` for one name."""
+    """Yield the problems that git's settings may cause for files of this base.
+
+    `eol` is the attribute of parts, which has priority; `folds_case`: the file system takes `A` and `a` for one name.
+    """
     turns = settings.get("core.autocrlf") == "true" or settings.get("core.eol") == "crlf"
     if turns and eol != "lf":
         message = "git would turn line ends into CR LF at check-out, which are errors in parts"

@@ -1,4 +1,4 @@
-"""What a change does to search: the judged questions asked on both sides, compared rank by rank."""
+"""The effect of a change on search: the judged questions are asked on both sides and compared rank by rank."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from duckkb.search import syntax
 from duckkb.search.plan import Intent
 
 MEASURES = ("ndcg", "recall", "lost", "faded")
-"""What a change can be failed on."""
+"""The measures by which a change can fail."""
 FADED = "judged records that lost half of their words' score"
 _KEPT = 0.75
 
@@ -39,9 +39,11 @@ class JudgedQuestion(Struct, frozen=True):
 
 
 class RankedAnswer(Struct, frozen=True):
-    """The first identities that a side gives to a question, best first; `problem` says why there are none, `degraded` what
-    the answer lacked. `words` has by judged record among them the words of the question that it holds, each with its share
-    of the lexical score."""
+    """The first identities that a side gives to a question, best first.
+
+    `problem` says why there are none, `degraded` what the answer lacked. `words` has for each judged record
+    among them the question's words that it contains, each with its share of the lexical score.
+    """
 
     ranked: tuple[str, ...] = ()
     problem: str = ""
@@ -49,7 +51,7 @@ class RankedAnswer(Struct, frozen=True):
     words: Mapping[str, Mapping[str, float]] = {}
 
     def rank(self, identity: str) -> int | None:
-        """From 1; None beyond what was asked for."""
+        """Return the rank of an identity from 1; None beyond the ranks asked for."""
         return self.ranked.index(identity) + 1 if identity in self.ranked else None
 
 
@@ -63,8 +65,10 @@ class RankMove(Struct, frozen=True):
 
 
 class Fade(Struct, frozen=True):
-    """A judged record that is still found, and for less: the words of the question that it holds no longer, and the lexical
-    score of all that it held and holds."""
+    """A judged record that is still found, but with a lower score.
+
+    It has the question's words that the record lost, and its lexical score before and after.
+    """
 
     identity: str
     grade: int
@@ -74,8 +78,10 @@ class Fade(Struct, frozen=True):
 
 
 class QuestionRow(Struct, frozen=True):
-    """One question on both sides. `before` is None where the older side cannot be asked it. `moves` are judged records;
-    `entered` and `left` are all records that came into the first k or went out of it."""
+    """A question on both sides. `before` is None where the older side cannot be asked it.
+
+    `moves` are judged records; `entered` and `left` are all records that entered or left the first k.
+    """
 
     question: JudgedQuestion
     before: RankedAnswer | None
@@ -105,13 +111,16 @@ class QuestionRow(Struct, frozen=True):
 
     @property
     def lost(self) -> list[str]:
-        """Judged records (of a grade above 0) that were among the first k and are not any more."""
+        """The judged records (of a grade above 0) that were among the first k and are not any more."""
         return [move.identity for move in self.moves if move.grade and move.before and move.after is None]
 
     @property
     def faded(self) -> list[Fade]:
-        """Judged records (of a grade above 0) that are found on both sides and lost words of the question, or a quarter of
-        their lexical score: what keeps them in their places may be next to nothing."""
+        """The judged records (of a grade above 0) on both sides that lost words, or a quarter of their lexical
+        score.
+
+        Their places may then hang on next to nothing.
+        """
         fades = []
         old_words = self.before.words if self.before else {}
         for name, old in old_words.items():
@@ -142,17 +151,22 @@ class QuestionRow(Struct, frozen=True):
 
     @property
     def is_judged_otherwise(self) -> bool:
-        """Whether what differs is about judged records, or whether there are answers."""
+        """Return whether judged records moved or faded, or whether the sides differ in a problem or in what they
+        lacked.
+        """
         before = self.before
         is_alike = before is not None and (before.problem, before.degraded) == (self.after.problem, self.after.degraded)
         return bool(self.moves or self.faded) or not is_alike
 
 
 class ImpactReport(Struct, frozen=True):
-    """The judged questions of both sides, asked of both; `removed` are those of `base` that `head` has no longer or judges
-    lower, which `findings` say (E_GUARD; W_GUARD where that was allowed, and the questions of `head` count alone). `limits` are
-    a drop of a mean, or a number of judged records, from which on a change fails; `prefix` is the folder of the base inside its
-    repository."""
+    """The judged questions of both sides, asked of both.
+
+    `removed` are questions of `base` that `head` lacks or judges more mildly, which `findings` report (E_GUARD;
+    W_GUARD where that was allowed, and the questions of `head` count alone).
+    `limits` are a drop of a mean, or a number of judged records, from which on a change fails; `prefix` is the
+    folder of the base inside its repository.
+    """
 
     base: Label
     head: Label
@@ -173,7 +187,7 @@ class ImpactReport(Struct, frozen=True):
         return [row for row in self.rows if row.before is not None]
 
     def mean(self, name: str) -> tuple[float | None, float | None]:
-        """The mean of `ndcg` or `recall` before and after, over the questions that both sides were asked."""
+        """Return the mean of `ndcg` or `recall` before and after, over the questions that both sides were asked."""
         pairs = [getattr(row, name) for row in self.compared]
         before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True)) if pairs else (None, None)
         return before, after
@@ -184,7 +198,7 @@ class ImpactReport(Struct, frozen=True):
 
     @property
     def faded(self) -> int:
-        """How many lost half of their lexical score or more; a row names those that lost less, too."""
+        """The number of records that lost half of their lexical score or more; rows also name smaller losses."""
         return sum(fade.after <= fade.before / 2 for row in self.rows for fade in row.faded)
 
     @property
@@ -212,7 +226,7 @@ class ImpactReport(Struct, frozen=True):
 
 
 def read(found: Sequence[Mapping[str, Any]]) -> list[JudgedQuestion]:
-    """Questions as the ontology's files have them."""
+    """Read the judged questions of the ontology's files."""
     return [
         JudgedQuestion(
             question["question"],
@@ -226,7 +240,7 @@ def read(found: Sequence[Mapping[str, Any]]) -> list[JudgedQuestion]:
 
 
 def milder(question: JudgedQuestion, others: Sequence[JudgedQuestion]) -> str:
-    """How a question asks less among others, in words; empty where it does not."""
+    """Describe how a question asks less than its like among others; empty where it does not."""
     same = [candidate for candidate in others if candidate.key == question.key]
     if not same:
         return "is no longer asked"
@@ -236,8 +250,11 @@ def milder(question: JudgedQuestion, others: Sequence[JudgedQuestion]) -> str:
 
 
 def ask(base: Base, questions: Sequence[JudgedQuestion], k: int) -> list[RankedAnswer | None]:
-    """The answers of one side, each the first `k` identities; None for a question about a type that it does not have.
-    Vectors that are missing are made first, however long that takes. Raises `errors.Unavailable` (E_TIMEOUT) once nobody waits."""
+    """Return the answers of one side, each the first `k` identities; None for a question about an unknown type.
+
+    Missing vectors are made first, however long that takes. Raises `errors.Unavailable` (E_TIMEOUT) once nobody
+    waits.
+    """
     kinds = {item.type: kind for item in questions if (kind := base.ontology.find(item.type)) is not None}
     fill(base, kinds.values())
     answers: list[RankedAnswer | None] = []
@@ -254,7 +271,7 @@ def side_by_side(
     after: Sequence[RankedAnswer | None],
     k: int,
 ) -> tuple[QuestionRow, ...]:
-    """Each question with the answers of both sides."""
+    """Return each question with the answers of both sides."""
     return tuple(
         QuestionRow(question, old, new or RankedAnswer(problem=f"no type {question.type}"), k)
         for question, old, new in zip(questions, before, after, strict=True)
@@ -262,7 +279,7 @@ def side_by_side(
 
 
 def ndcg(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
-    """Normalised discounted cumulative gain of the first k, the grade being the gain; 1.0 where nothing is expected.
+    """Return the normalised discounted cumulative gain of the first k, by grade; 1.0 where nothing is expected.
 
     >>> ndcg(["b", "a"], {"a": 1}, 10)
     0.6309297535714575
@@ -273,20 +290,20 @@ def ndcg(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
 
 
 def recall(ranked: Sequence[str], expected: Mapping[str, int], k: int) -> float:
-    """The share of the records with a grade above 0 that are among the first k; 1.0 where there is none."""
+    """Return the share of records with a grade above 0 that are among the first k; 1.0 where there is none."""
     right = {name for name, grade in expected.items() if grade}
     return len(right & set(ranked[:k])) / len(right) if right else 1.0
 
 
 def _parse_grades(grades: Any) -> dict[str, int]:
-    """Grades by identity; a list grades each as 1, and a composite identity stands there as an array."""
+    """Parse grades by identity; a list grades each as 1, and a composite identity is an array."""
     if isinstance(grades, dict):
         return {_format_identity(name): grade for name, grade in grades.items()}
     return {_format_identity(item): 1 for item in grades}
 
 
 def _format_identity(item: Any) -> str:
-    """An identity as the command line prints it, also where the array of a composite one was written with spaces."""
+    """Return an identity as the command line prints it, even where a composite one was written with spaces."""
     if isinstance(item, str) and item.startswith("["):
         with suppress(ValueError):
             item = json.loads(item)
@@ -296,7 +313,7 @@ def _format_identity(item: Any) -> str:
 
 
 def fill(base: Base, kinds: Iterable[RecordType]) -> None:
-    """Make all vectors of these types, batch after batch, until nothing is missing or the model does not give more."""
+    """Make all vectors of these types, batch by batch, until none is missing or the model gives no more."""
     embeddable_kinds = [kind for kind in kinds if base.fingerprint(kind) is not None]
     previous_count = math.inf
     while embeddable_kinds:
@@ -309,7 +326,10 @@ def fill(base: Base, kinds: Iterable[RecordType]) -> None:
 
 
 def answer(base: Base, kind: RecordType, question: JudgedQuestion, k: int) -> RankedAnswer:
-    """What a base answers to one question: the first `k` identities. Raises nothing that the question or the model is to blame for."""
+    """Return a base's answer to one question: the first `k` identities.
+
+    Never raises for a fault of question or model.
+    """
     intent = Intent(question.text, question.mode, question.where, k, kinds=(kind,))
     try:
         result = query.find(base, intent)
@@ -332,7 +352,7 @@ def answer(base: Base, kind: RecordType, question: JudgedQuestion, k: int) -> Ra
 
 
 def _score_words(base: Base, kind: RecordType, question: JudgedQuestion, number: int) -> dict[str, float]:
-    """The words of a question that a record holds, and their shares of its lexical score."""
+    """Return the question's words that a record contains, with their shares of its lexical score."""
     terms = base.lanes(kind).words.explain(syntax.parse(question.text), number)["terms"] if kind.full_text else ()
     scores: dict[str, float] = {}
     for term in terms:

@@ -1,4 +1,4 @@
-"""An impact report for people and programs: text, markdown, a JSON object. Data stands in code spans alone in markdown."""
+"""An impact report as text, markdown or a JSON object. In markdown, data stands in code spans alone."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ _LONGEST = 200
 
 
 def convert_report_to_object(report: ImpactReport) -> dict[str, Any]:
-    """The whole report; `version` rises when a key changes its meaning."""
+    """Return the whole report as plain data; `version` rises when a key changes its meaning."""
     means = {name: _round_sides(*report.mean(name)) for name in ("ndcg", "recall")}
     return {
         "version": 1,
@@ -37,7 +37,7 @@ def convert_report_to_object(report: ImpactReport) -> dict[str, Any]:
 
 
 def iter_text(report: ImpactReport, budget: int) -> Iterator[str]:
-    """Lines for a terminal."""
+    """Yield lines for a terminal."""
     yield f"{report.base.shown} -> {report.head.shown}: {many(len(report.rows), 'judged question')}, the first {report.k} results"
     yield from _format_means(report)
     for row in report.rows:
@@ -49,8 +49,11 @@ def iter_text(report: ImpactReport, budget: int) -> Iterator[str]:
 
 
 def iter_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
-    """Lines for a pull request's comment, of at most `budget` bytes: the means, what was crossed or lacks, then the questions
-    whose answers differ, the worst first. What has no room is counted."""
+    """Yield lines for a pull request's comment, of at most `budget` bytes.
+
+    They have the means, the crossed limits and missing parts, then the questions whose answers differ, worst
+    first. What exceeds the budget is counted.
+    """
     head = [
         f"### Retrieval impact: {_format_span(report.base.shown)} → {_format_span(report.head.shown)}",
         "",
@@ -63,7 +66,7 @@ def iter_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
     head += [f"| judged records lost | | {report.lost} |", f"| {FADED} | | {report.faded} |"]
     rooted_report = replace(report, findings=tuple(item.rooted(report.prefix) for item in report.findings))
     notes = [f"- {item}" for item in _format_notes(rooted_report, _format_span)]
-    # What changed places without being judged stands last: nobody has to do anything about it.
+    # Moves of records that are not judged come last: nobody has to act on them.
     changed_rows = sorted(
         (row for row in report.rows if row.is_changed),
         key=lambda row: (not row.is_judged_otherwise, *_measure_loss(row)),

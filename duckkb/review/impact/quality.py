@@ -1,6 +1,6 @@
-"""How well the judged questions are answered by each lane: of the base as it is, and as it was at some commits.
+"""The quality of each lane's answers to the judged questions: at present, and at some commits.
 
-What was evaluated is noted beside the lines, under everything that it follows from: nothing is asked twice.
+Results are noted beside the lines, under everything that they depend on: nothing is asked twice.
 """
 
 import json
@@ -26,16 +26,19 @@ from duckkb.truth.git.sampled import History, Sample
 
 LANES: tuple[Mode, ...] = ("match", "similar", "hybrid")
 K, DEEPEST = 10, 50
-"""How many results count, and how far a judged record is looked for."""
+"""The number of results that count, and the depth to which a judged record is searched."""
 _FORMAT = 1
 _KEPT = 500
-"""Commits that stay noted."""
+"""Commits whose results stay noted."""
 NOTE = "quality"
 
 
 class LaneAnswer(Struct, frozen=True):
-    """What a lane makes of a question: `ranks` of the judged records among the first `DEEPEST` (from 1, None behind them), and the
-    nDCG of the first `K`, None where it cannot be asked, for which `problem` is the reason. `is_whole`: nothing was missing that would change it."""
+    """A lane's answer to a question: the `ranks` of the judged records among the first `DEEPEST`, and the nDCG.
+
+    Ranks begin at 1, None beyond. The nDCG is of the first `K`, None where the lane cannot be asked, for which
+    `problem` is the reason. `is_whole`: nothing was missing that would change it.
+    """
 
     ndcg: float | None
     ranks: Mapping[str, int | None]
@@ -44,11 +47,11 @@ class LaneAnswer(Struct, frozen=True):
 
 
 Row = Mapping[str, LaneAnswer]
-"""By lane, of one question."""
+"""The answers to one question, by lane."""
 
 
 class Evaluated(Struct, frozen=True):
-    """A commit with the mean nDCG of each lane, None where no question can be asked of it; `problem` says why there are none."""
+    """A commit with the mean nDCG of each lane, None where no question can be asked; `problem` says why."""
 
     sample: Sample
     ndcg: Mapping[str, float | None]
@@ -56,8 +59,10 @@ class Evaluated(Struct, frozen=True):
 
 
 def now(base: Base, seconds: float) -> list[tuple[JudgedQuestion, Row | None]]:
-    """The judged questions about types of the base, with what each lane makes of them as it is; None where there was no time left, and
-    one at least is asked of each call."""
+    """Ask the judged questions of each lane of the present base; None where time ran out.
+
+    At least one question is asked in each call.
+    """
     until, is_new = time.monotonic() + seconds, False
     judged_questions = questions(base)
     rows_by_key: dict[str, Row] = {}
@@ -76,8 +81,11 @@ def now(base: Base, seconds: float) -> list[tuple[JudgedQuestion, Row | None]]:
 
 
 def evaluate_history(base: Base, history: History, most: int, seconds: float) -> tuple[tuple[Evaluated, ...], int]:
-    """The commits of a history that were evaluated before, with at most so many more, the newest first, begun within so many seconds;
-    and how many are left. Today's questions are asked of each commit as its configuration had it: what was not there yet is not found."""
+    """Return the evaluated commits of a history, with up to `most` more, and the number left.
+
+    New commits are evaluated newest first, and begun within `seconds`. Today's questions are asked of each
+    commit with its own configuration: records that it lacks are not found.
+    """
     judged_questions, until = questions(base), time.monotonic() + seconds
     ground = _digest([version("duckkb"), K, *map(_compute_key, judged_questions)])
     known_commits = _load_commits(base, ground)
@@ -98,7 +106,7 @@ def evaluate_history(base: Base, history: History, most: int, seconds: float) ->
 
 
 def questions(base: Base) -> list[JudgedQuestion]:
-    """Those about types of the base, each once."""
+    """Return the judged questions about types of the base, each once."""
     known_questions = [
         question for question in judged.read(base.wiring.questions) if base.ontology.find(question.type) is not None
     ]
@@ -106,13 +114,16 @@ def questions(base: Base) -> list[JudgedQuestion]:
 
 
 def means(rows: Sequence[Row]) -> dict[str, float | None]:
-    """The mean nDCG of each lane over the questions that it can be asked."""
+    """Return the mean nDCG of each lane over the questions that it can be asked."""
     values_by_lane = {lane: [value for row in rows if (value := row[lane].ndcg) is not None] for lane in LANES}
     return {lane: sum(values) / len(values) if values else None for lane, values in values_by_lane.items()}
 
 
 def _evaluate_commit(base: Base, sample: Sample, judged_questions: Sequence[JudgedQuestion]) -> tuple[Evaluated, bool]:
-    """A commit, and whether that holds for good. Vectors that are missing are made, however long that takes."""
+    """Evaluate a commit; return also whether the result is final.
+
+    Missing vectors are made, however long that takes.
+    """
     nothing: dict[str, float | None] = dict.fromkeys(LANES)
     try:
         past = base.wiring.beside(sample.by.commit)
@@ -133,7 +144,7 @@ def _ask_lanes(base: Base, question: JudgedQuestion, depth: int = DEEPEST) -> Ro
 
 
 def _ask_lane(base: Base, question: JudgedQuestion, depth: int) -> LaneAnswer:
-    """One question of one lane; a record or a type that is not there is not found."""
+    """Ask one lane one question; a record or a type that is absent is not found."""
     ranks: dict[str, int | None] = dict.fromkeys(question.expected)
     kind = base.ontology.find(question.type)
     if kind is None:
@@ -148,7 +159,7 @@ def _ask_lane(base: Base, question: JudgedQuestion, depth: int) -> LaneAnswer:
 
 
 def _compute_key(question: JudgedQuestion) -> str:
-    """What a question asks of each lane."""
+    """Return a digest of what a question asks of each lane."""
     return _digest([question.text, question.type, question.where, sorted(question.expected.items())])
 
 
@@ -165,7 +176,7 @@ def _compute_ground(base: Base, name: str) -> str:
 
 
 def _note_rows(base: Base, note: str, ground: str, rows: Mapping[str, Row]) -> None:
-    """Write down what holds for good: nothing while vectors are missing."""
+    """Store the final results: nothing while vectors are missing."""
     kind = base.ontology.find(note.removeprefix(f"{NOTE}/"))
     assert kind is not None, "it has questions"
     if base.wiring.published or (kind.has_text_vectors and vectors.count_missing_vectors(base, [kind])):
@@ -182,14 +193,14 @@ def _serialize_answer(answer: LaneAnswer) -> list[Any]:
 
 
 def _load_rows(base: Base, note: str, ground: str) -> dict[str, Row]:
-    if base.wiring.published:  # no part says whether it has changed
+    if base.wiring.published:  # its parts do not tell whether they changed
         return {}
     stored_note = base.whole.notes.note(note)
     try:
         if stored_note["format"] != _FORMAT or stored_note["ground"] != ground:
             return {}
         return {key: {lane: LaneAnswer(*row[lane]) for lane in LANES} for key, row in stored_note["rows"].items()}
-    except (ValueError, TypeError, KeyError, AttributeError):  # it is not ours, or not whole
+    except (ValueError, TypeError, KeyError, AttributeError):  # a foreign or damaged note
         return {}
 
 

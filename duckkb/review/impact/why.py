@@ -1,5 +1,6 @@
-"""Why a record is found where it is, or is not found at all: every step of the search, asked about that one record; and the
-account as a page of text and as an object.
+"""Explains why a record is, or is not, found: every step of the search, asked about that one record.
+
+The explanation can be shown as text and as an object.
 """
 
 from collections import Counter
@@ -24,8 +25,12 @@ _NAMES: Mapping[Lane, str] = {"fts": "words", "vector": "meaning"}
 
 
 class Token(Struct, frozen=True):
-    """A token of the question: the record's part of the score for it (0.0 where it has none), in how many records it stands
-    (None where this one does not have it), and the fields that hold it but are not searched by words."""
+    """A token of the question: the record's share of the score for it (0.0 where it has none), and its document
+    frequency.
+
+    The frequency is None where this record lacks the token. It also has the fields that contain the token but
+    are not searched by words.
+    """
 
     text: str
     score: float
@@ -34,8 +39,10 @@ class Token(Struct, frozen=True):
 
 
 class LaneRank(Struct, frozen=True):
-    """The record in one lane: its rank among `ranked` records, from 1, None where it is not among them; `depth` is how many
-    of them count."""
+    """The record's rank in one lane: from 1 among `ranked` records, None where it is not among them.
+
+    `depth` is how many of them count.
+    """
 
     lane: Lane
     rank: int | None
@@ -45,9 +52,12 @@ class LaneRank(Struct, frozen=True):
 
 
 class Why(Struct, frozen=True):
-    """The account. `rank` is the record's place in the whole answer, of which `limit` are given; `first` are the identities
-    that are; `reasons` say in sentences what kept it from there, or what brought it. `is_plain`: no record fits the phrases and
-    open ends of the question, and this one was found by its plain words."""
+    """The explanation of one record's rank.
+
+    `rank` is its place in the whole answer, of which `limit` records are given; `first` are the identities
+    given. `reasons` say in sentences what kept it out, or brought it in.
+    `is_plain`: no record fits the phrases and open ends of the question, and this one was found by plain words.
+    """
 
     type: str
     identity: str
@@ -74,7 +84,9 @@ class Why(Struct, frozen=True):
 
 
 def why(base: Base, kind: RecordType, row: StoredRow, intent: Intent) -> Why:
-    """The account of one record under one question; raises `errors.FilterError` and `errors.Unavailable` as `find` does."""
+    """Explain one record's rank for one question; raises `errors.FilterError` and `errors.Unavailable` as `find`
+    does.
+    """
     facts: dict[str, Any] = {
         "type": kind.name,
         "identity": identity_text(row.record.identity),
@@ -97,7 +109,7 @@ def why(base: Base, kind: RecordType, row: StoredRow, intent: Intent) -> Why:
 def _collect_facts(
     base: Base, kind: RecordType, row: StoredRow, search_result: query.Ranked, text: str
 ) -> dict[str, Any]:
-    """What the search knows of a record: its place, what its lanes say of it, and what came first."""
+    """Return what the search knows of a record: its place, its lanes' results, and the first records."""
     number, key = row.record.id, (kind.name, row.record.id)
     allowed_ids, lanes, words = search_result.allowed[kind.name], search_result.plan.lanes, syntax.parse(text)
     keys = [item.key for item in search_result.fused]
@@ -127,7 +139,7 @@ def _collect_facts(
 
 
 def _describe_gate(search_result: Ranked) -> Iterator[str]:
-    """That the lane of words does not count."""
+    """Yield a sentence where the lane of words does not count."""
     gate = search_result.gate
     if gate and gate.is_closed:
         message = (
@@ -144,7 +156,7 @@ def _rank_in_lane(search_result: Ranked, lane: Lane, key: tuple[str, int]) -> La
 
 
 def _explain_tokens(base: Base, kind: RecordType, row: StoredRow, words: LexicalQuery) -> tuple[Token, ...]:
-    """Each token asked by itself, as often as the question says it; so are phrases and prefixes."""
+    """Score each token by itself, as often as it is in the question; phrases and prefixes too."""
     (tokenized_text,) = base.wiring.tokenizer.tokenize([words.text])
     token_counts = Counter(tokenized_text.words.split())
     queries = [(token, LexicalQuery(text=" ".join([token] * count))) for token, count in token_counts.items()]
@@ -165,7 +177,7 @@ def _explain_token(base: Base, kind: RecordType, row: StoredRow, text: str, lexi
 
 
 def _iter_unsearched_texts(fields: Mapping[str, Any], searched_fields: set[str]) -> Iterator[tuple[str, str]]:
-    """The texts of a record that are not searched, also those inside objects, by field or dotted path."""
+    """Yield the texts of a record that are not searched, even inside objects, by field or dotted path."""
     for name, value in fields.items():
         inside = [(name, value)] if isinstance(value, str) else iter_nested_texts(name, value)
         yield from (
@@ -174,7 +186,7 @@ def _iter_unsearched_texts(fields: Mapping[str, Any], searched_fields: set[str])
 
 
 def _find_excluded_words(base: Base, kind: RecordType, number: int, words: LexicalQuery) -> tuple[str, ...]:
-    """The `-words` of the question that the record has."""
+    """Return the `-words` of the question that the record contains."""
     if not kind.full_text:
         return ()
     return tuple(
@@ -230,7 +242,7 @@ def _explain_lane(account: Why, lane: LaneRank, kind: RecordType) -> list[str]:
 
 
 def _describe_policy(kind: RecordType) -> dict[str, Any]:
-    """What the ontology says of searching the type."""
+    """Return what the ontology says of searching the type."""
     policy = kind.policy
     return {
         "policy": policy.name if policy else None,

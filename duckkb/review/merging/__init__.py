@@ -1,3 +1,5 @@
-"""Merging by records: three versions of all parts and what they make together (`sides`), and how that comes into the
-files and the index (`merge`, `resolve`); git's driver (`install`), a look at merges that others made (`verify`), and what
-merged records break together (`broken`)."""
+"""Merging by records: three versions of all parts and their merge (`sides`), and how it reaches files and index.
+
+`merge` and `resolve` write it; `install` sets up git's driver, `verify` checks merges that others made,
+`broken` finds what merged records break together.
+"""

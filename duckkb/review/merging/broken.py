@@ -1,7 +1,8 @@
-"""What records break together although no field of them is in conflict: what both sides brought, seen as one.
+"""Finds rules that merged records break together although no field of them is in conflict.
 
-The first time every record is held against the rules. Where nothing was broken, the commit is noted in the base's store;
-from then on only what differs from it is looked at, and what depends on that: the edges of nodes that came or went.
+The first time every record is checked. Where nothing was broken, the commit is noted in the base's store. From
+then on only differences from it are checked, and what depends on them: the edges of nodes that were added or
+removed.
 """
 
 import json
@@ -29,11 +30,11 @@ from duckkb.truth.layout import leads_to_parts
 from duckkb.truth.merge import conflict
 
 _NOTE = "whole"
-_MOST_PARTS = 0.5  # of all parts; where more have changed, looking at all records costs no more
+_MOST_PARTS = 0.5  # share of all parts; beyond it, checking all records costs no more
 
 
 class _Changed(Struct, frozen=True):
-    """The identities of one type's records that are there and are new or differ, and of those that came, and went."""
+    """The identities of one type's records that are new or differ, of those added, and of those removed."""
 
     fresh: set[Identity] = set()
     came: set[Identity] = set()
@@ -41,11 +42,14 @@ class _Changed(Struct, frozen=True):
 
 
 def find_broken_records(base: Base) -> tuple[Finding, ...]:
-    """All of it in the files as they are. A record in conflict counts as both sides have it, and nothing is said of itself."""
+    """Return all broken rules in the present files.
+
+    A record in conflict counts with both sides, and no finding concerns the record itself.
+    """
     versions = _read_since_whole(base)
     unread = [
         finding for finding in base.tree.unreadable if finding.code != "E_MARKERS"
-    ]  # those are told as what is in conflict
+    ]  # these are reported as conflicts
     in_conflict = _take_both_sides(base)
     whole = guard.view(base)
     view = whole if versions is None else _SinceWhole(whole, _collect_changes(base, versions))
@@ -54,7 +58,7 @@ def find_broken_records(base: Base) -> tuple[Finding, ...]:
 
 
 def note_whole(base: Base, commit: str) -> None:
-    """Remember a commit in which nothing was found broken, where the files are those of that commit."""
+    """Note a commit in which nothing was broken, if the files are those of that commit."""
     if base.tree.unreadable or base.tree.findings:
         return
     try:
@@ -66,7 +70,7 @@ def note_whole(base: Base, commit: str) -> None:
 
 
 def _take_both_sides(base: Base) -> set[tuple[str, int]]:
-    """Have the tree hold the records between git's markers; the places of their lines."""
+    """Add the records between git's markers to the tree; return the places of their lines."""
     places: set[tuple[str, int]] = set()
     parts = {}
     for path in {finding.path for finding in base.tree.unreadable if finding.code == "E_MARKERS"}:
@@ -79,7 +83,10 @@ def _take_both_sides(base: Base) -> set[tuple[str, int]]:
 
 
 def _find_untyped_folders(base: Base) -> list[Finding]:
-    """Folders of records that no type reads: one side renamed or dropped the type, the other added records to it."""
+    """Return findings of folders that no type reads.
+
+    One side renamed or dropped the type, and the other added records to it.
+    """
     unknown = (finding for finding in base.tree.findings if finding.code == "E_UNEXPECTED_FILE")
     return [
         finding
@@ -89,21 +96,26 @@ def _find_untyped_folders(base: Base) -> list[Finding]:
 
 
 class _SinceWhole(BaseView):
-    """What differs from a version in which all was well, and what depends on that."""
+    """A view of what differs from a sound version, and of what depends on that."""
 
     def __init__(self, base: BaseView, changed: Mapping[str, _Changed]) -> None:
         super().__init__(base.tree, base.validator, base.lengths)
         self._changed = changed
 
     def rows(self, kind: RecordType) -> Iterable[StoredRow]:
-        """The records that are new or differ; all where some stand in several lines, which are merged in memory."""
+        """Return the records that are new or differ; all where some stand in several lines, which are merged in
+        memory.
+        """
         if self.tree.is_mended(kind):
             return super().compared(kind)
         fresh = self._changed[kind.name].fresh if kind.name in self._changed else ()
         return [row for identity in fresh if (row := self.tree.get(kind, identity)) is not None]
 
     def linked(self, kind: EdgeType) -> Iterable[StoredRow]:
-        """Those, and the edges at the nodes that went, and where several types may be meant at those that came."""
+        """Return the edges that are new or differ, the edges at removed nodes, and those at added nodes.
+
+        The last count only where an end may be of several types.
+        """
         yield from self.rows(kind)
         is_one = len(kind.from_types) == len(kind.to_types) == 1
         for name in sorted({*kind.from_types, *kind.to_types} & self._changed.keys()):
@@ -112,14 +124,14 @@ class _SinceWhole(BaseView):
                 yield from (row for edge, row, _ in self.tree.edges_at(name, identity) if edge.name == kind.name)
 
     def compared(self, kind: RecordType) -> Iterable[StoredRow]:
-        """All of a type of which, or of whose ends, something changed."""
+        """Return all records of a type that changed itself, or whose ends changed."""
         names = (kind.name, *kind.from_types, *kind.to_types) if isinstance(kind, EdgeType) else (kind.name,)
         has_changes = self.tree.is_mended(kind) or not self._changed.keys().isdisjoint(names)
         return super().compared(kind) if has_changes else ()
 
 
 def _collect_changes(base: Base, versions: Versions) -> dict[str, _Changed]:
-    """What became of records, by type."""
+    """Return the changes of records, by type."""
     changes: defaultdict[str, _Changed] = defaultdict(_Changed)
     types = Types(base.ontology, base.ontology)
     for change in compare(versions, types, base.limits).changes:
@@ -141,7 +153,7 @@ def _parse_identity(kind: RecordType, place: RecordPlace | None) -> Identity | N
 
 
 def _read_since_whole(base: Base) -> Versions | None:
-    """What differs from the commit in which nothing was broken; None where none is known, or all must be looked at."""
+    """Read what differs from the noted commit; None where none is known, or everything must be checked."""
     commit = _load_commit(base)
     if not commit:
         return None
@@ -154,7 +166,7 @@ def _read_since_whole(base: Base) -> Versions | None:
 
 
 def _load_commit(base: Base) -> str:
-    """The commit that is noted; empty for none, and for one that another version noted."""
+    """Return the noted commit; empty for none, and for a note of another version."""
     match base.notes.note(_NOTE):
         case [str(commit), by] if by == version_of("duckkb", "duckkb") and re.fullmatch("[0-9a-f]{40,64}", commit):
             return commit

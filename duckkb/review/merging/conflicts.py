@@ -23,9 +23,12 @@ SIDES: tuple[Side, ...] = ("ours", "theirs", "base", "newest")
 
 
 class OpenConflict(Struct, frozen=True):
-    """A field that both sides changed, or with an empty `field` a record that one side deleted or that is merged whole.
-    `base`, `ours` and `theirs` are JSON source text, None where a version does not have it; `identity_value` is the identity as
-    JSON has it, of an edge a list."""
+    """A field that both sides changed, or with an empty `field` a record that one side deleted or that is merged
+    whole.
+
+    `base`, `ours` and `theirs` are JSON source text, None where a version lacks it; `identity_value` is the
+    identity as JSON, for an edge a list.
+    """
 
     type: str
     identity: str
@@ -42,18 +45,18 @@ class OpenConflict(Struct, frozen=True):
 
     @property
     def selector(self) -> str:
-        """What names it on a command line."""
+        """The name of the conflict on a command line."""
         return _list_selectors(self.type, self.identity, self.field)[-1]
 
     @property
     def etag(self) -> str:
-        """A digest of what is in conflict, in hex: an answer that carries it is for this alone."""
+        """A digest of the conflict's content, in hex: an answer with it is valid for this content alone."""
         content = [self.type, self.identity, self.field, self.path, self.base, self.ours, self.theirs]
         return sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 def is_edited_as_text(sources: Iterable[str | None]) -> bool:
-    """Whether the sides that there are, as JSON source, are all texts that a browser's field keeps as they are."""
+    """Return whether all present sides, as JSON source, are texts that a browser's field keeps unchanged."""
     return all(
         source.startswith('"') and next(invisible_in(json.loads(source, strict=False)), None) is None
         for source in sources
@@ -62,17 +65,21 @@ def is_edited_as_text(sources: Iterable[str | None]) -> bool:
 
 
 class SideChoice(Struct, frozen=True):
-    """What is chosen for the conflicts that a selector names: `TYPE`, `TYPE:ID`, `TYPE:ID:FIELD` (or `TYPE:ID FIELD`, as
-    they are printed), or all (empty)."""
+    """A side for the conflicts that a selector names.
+
+    The selector is `TYPE`, `TYPE:ID`, `TYPE:ID:FIELD` (or `TYPE:ID FIELD`, as they are printed), or empty for all.
+    """
 
     side: Side
     selector: str = ""
 
 
 class ConflictAnswer(Struct, frozen=True):
-    """What one line of a file of answers says of a record: a `side`, the JSON source of a `value` of one field (None leaves
-    it out), the whole `record`, or with all of these None that it is deleted. With an `etag` it is for the conflict alone
-    that has it."""
+    """An answer to a conflict, from one line of a file of answers.
+
+    It is a `side`, the JSON source of a `value` of one field (None leaves it out), the whole `record`, or with
+    all of these None a deletion. With an `etag` it is valid for the conflict with that etag alone.
+    """
 
     type: str
     identity: str
@@ -84,7 +91,7 @@ class ConflictAnswer(Struct, frozen=True):
 
 
 def open_in(block: Block, table: MergeRules, path: str) -> list[OpenConflict]:
-    """What is still open in a block."""
+    """Return the open conflicts of a block."""
     identity, value = identity_of(block, table), identity_value_of(block, table)
     return [
         OpenConflict(
@@ -104,8 +111,11 @@ def open_in(block: Block, table: MergeRules, path: str) -> list[OpenConflict]:
 def refuse_strangers(
     choices: Sequence[SideChoice], answers: Sequence[ConflictAnswer], open_now: Iterable[OpenConflict]
 ) -> None:
-    """Raise for choices that contradict each other (E_USAGE), for those that name no open conflict (E_NOT_FOUND), and for
-    answers to a conflict that is another one now (E_STALE)."""
+    """Raise for invalid choices and answers.
+
+    Choices that contradict each other are E_USAGE, names of no open conflict E_NOT_FOUND, and answers to a
+    conflict that has changed E_STALE.
+    """
     sides: dict[str, Side] = {}
     for choice in choices:
         if sides.setdefault(choice.selector, choice.side) != choice.side:
@@ -149,7 +159,7 @@ def settle(
     answers: Sequence[ConflictAnswer],
     newest: Side | None,
 ) -> Block:
-    """The block of a part with what the choices settle settled; alike on both sides where nothing is left open."""
+    """Settle what the choices name in a block of a part; both sides are equal where nothing is left open."""
     identity = identity_of(block, table)
     mine = [item for item in answers if item.type == table.name and item.identity == identity]
     etags = {"", *(item.etag for item in open_in(block, table, path))} if mine else set()
@@ -163,9 +173,11 @@ def settle(
 
 
 def read_answers(data: bytes, depth: int) -> list[ConflictAnswer]:
-    """A file of answers: JSON lines as `resolve --list` prints them, each with `choose` (ours, theirs, base, newest),
-    `value` (null leaves the field out), `record` (of at most `depth` levels), or `"delete": true`. Raises
-    `errors.InvalidRecord` (E_INVALID)."""
+    """Read a file of answers: JSON lines as `resolve --list` prints them.
+
+    Each has `choose` (ours, theirs, base, newest), `value` (null leaves the field out), `record` (of at most
+    `depth` levels), or `"delete": true`. Raises `errors.InvalidRecord` (E_INVALID).
+    """
     answers_by_key: dict[tuple[str, ...], tuple[int, ConflictAnswer]] = {}
     limits = Limits(len(data), HARD_DEPTH)
     for number, entry in parse_objects(data.removeprefix(b"\xef\xbb\xbf"), limits):
@@ -201,7 +213,7 @@ def _answer(entry: Mapping[str, Any], depth: int) -> ConflictAnswer:
         case "value" if name:
             return ConflictAnswer(*record_key, name, value=_encode_source(entry["value"], depth), etag=etag)
         case "record" if isinstance(entry["record"], dict):
-            encode(entry["record"], LineShape(()), depth)  # for what a line cannot hold
+            encode(entry["record"], LineShape(()), depth)  # raises for what a line cannot hold
             return ConflictAnswer(*record_key, record=entry["record"], etag=etag)
         case "delete" if entry["delete"] is True:
             return ConflictAnswer(*record_key, etag=etag)
@@ -213,7 +225,7 @@ def _format_identity(identity: Any) -> str:
 
 
 def _encode_source(value: Any, depth: int) -> str | None:
-    """A value as canonical source text."""
+    """Return a value as canonical source text."""
     return None if value is None else split(encode({"v": value}, LineShape(()), depth))["v"][1]
 
 
@@ -238,7 +250,7 @@ def _apply_answer(block: Block, answer: ConflictAnswer, table: MergeRules, newes
 
 
 def _build_line(block: Block, record: Mapping[str, Any], table: MergeRules) -> bytes:
-    """A record as it was given, with the id and the times of the sides."""
+    """Return the line of a given record, with the id and the times of the sides."""
     stored_record = json.loads(block.ours or block.theirs or b"{}")
     fields = {name: value for name, value in record.items() if not name.startswith("_")}
     system_fields = {name: stored_record[name] for name in (ID, CREATED_AT, UPDATED_AT) if name in stored_record}
@@ -269,13 +281,13 @@ def _take_side(block: Block, name: str, side: Side | None, rules: MergeRules) ->
 
 
 def _choose_side(selectors: Sequence[str], choices: Sequence[SideChoice]) -> Side | None:
-    """What the choice that names a conflict most closely says."""
+    """Return the side of the choice that names a conflict most closely."""
     by_selector = {choice.selector: choice.side for choice in choices}
     return next((by_selector[name] for name in (*reversed(selectors), "") if name in by_selector), None)
 
 
 def _list_names(type_name: str, identity: str, name: str) -> list[tuple[str, ...]]:
-    """What a conflict is named by, from the loosest to the closest: its type, its record, its field."""
+    """Return the names of a conflict, from the loosest to the closest: its type, its record, its field."""
     names = [(type_name,), (type_name, identity)]
     return [*names, (type_name, identity, name)] if name else names
 
@@ -285,5 +297,7 @@ def _list_selectors(type_name: str, identity: str, name: str) -> list[str]:
 
 
 def _list_spellings(parts: tuple[str, ...]) -> list[str]:
-    """How a name may be written, that of a field also as conflicts are printed; the last is for command lines."""
+    """Return the spellings of a name, that of a field also as conflicts are printed; the last is for command
+    lines.
+    """
     return [*([" ".join((":".join(parts[:2]), parts[2]))] if len(parts) > 2 else []), ":".join(parts)]

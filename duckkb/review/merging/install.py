@@ -1,5 +1,7 @@
-"""git's own merges and diffs by records: the driver and the textconv program in this clone's settings, and the attributes
-that name them. Each command line goes on to git's own merge, or to `cat`, where duckkb cannot be run."""
+"""Installs git's merge driver and textconv program in this clone's settings, and the attributes that name them.
+
+Each command line falls back to git's own merge, or to `cat`, where duckkb cannot be run.
+"""
 
 import os
 import shlex
@@ -28,7 +30,7 @@ _NAME, _DRIVER, _RECURSIVE, _BASES, _TEXTCONV = (
 
 
 class Fact(Struct, frozen=True):
-    """One thing that must hold for git to merge by records here, whether it does, and what mends it."""
+    """A condition for git to merge by records here, whether it holds, and what repairs it."""
 
     check: str
     is_ok: bool
@@ -37,17 +39,20 @@ class Fact(Struct, frozen=True):
 
 
 def settings(python: str = sys.executable) -> dict[str, str]:
-    """The settings of git by name. `python` is the interpreter's absolute path; `-I` keeps it from looking for modules in
-    the work tree, which holds what others committed."""
+    """Return the settings of git by name.
+
+    `python` is the interpreter's absolute path; `-I` keeps it from importing modules of the work tree, which
+    holds what others committed.
+    """
     start = f"{shlex.quote(python)} -I -m duckkb.cli.git_driver"
     by_lines = "git merge-file --diff3 --marker-size=%L -L ours -L base -L theirs %A %O %B"
     merge_command = f"{start.replace('%', '%%')} merge %O %A %B %L %P"
     base = f"{start.replace('%', '%%')} merge-base %O %A %B %P"
     return {
         _NAME: "records merged by key (duckkb)",
-        # 40 and 41 are the driver's own; whatever else it ends with, it has written nothing.
+        # 40 and 41 are the driver's own exit codes; after any other, it has written nothing.
         _DRIVER: f"{merge_command}; case $? in 40) exit 0;; 41) exit 1;; esac; {by_lines}",
-        # Several bases are made one without markers: what conflicts among them, or all of it, stays as it was before them.
+        # Several bases are merged without markers: their conflicts, or everything, stay as before them.
         _RECURSIVE: "duckkb-base",
         _BASES: f"{base}; [ $? -eq 40 ] || cat %O > %A",
         _TEXTCONV: f'shown() {{ {start} textconv "$1" 2>/dev/null || cat "$1"; }}; shown',
@@ -55,8 +60,10 @@ def settings(python: str = sys.executable) -> dict[str, str]:
 
 
 def install(root: Path, rules: RulesByTable) -> list[str]:
-    """Write settings, attributes and the rules of merges; returns what was changed. Raises `errors.Unavailable` (E_GIT,
-    E_LOCKED)."""
+    """Write settings, attributes and the rules of merges; return what was changed.
+
+    Raises `errors.Unavailable` (E_GIT, E_LOCKED).
+    """
     with lock.exclusive(root, _LOCK_S):
         changed_names = _set(root, settings())
         attributes = root / ".gitattributes"
@@ -71,7 +78,7 @@ def install(root: Path, rules: RulesByTable) -> list[str]:
 
 
 def uninstall(root: Path) -> list[str]:
-    """Take away what `install` wrote; returns what was changed. Raises as `install`."""
+    """Remove what `install` wrote; return what was changed. Raises as `install` does."""
     with lock.exclusive(root, _LOCK_S):
         changed_names = _set(root, dict.fromkeys(settings()))
         attributes = root / ".gitattributes"
@@ -83,7 +90,7 @@ def uninstall(root: Path) -> list[str]:
 
 
 def _set(root: Path, target_settings: Mapping[str, str | None]) -> list[str]:
-    """Have git's settings be these; the names of those that were others."""
+    """Set git's settings; return the names of those that changed."""
     current_settings = git_changes.settings(root, target_settings)
     changed_names = [name for name, value in target_settings.items() if current_settings[name] != value]
     for name in changed_names:
@@ -92,7 +99,7 @@ def _set(root: Path, target_settings: Mapping[str, str | None]) -> list[str]:
 
 
 def check(root: Path, rules: RulesByTable) -> list[Fact]:
-    """Whether all of it is there, as it should be, and runs. Changes nothing."""
+    """Check that everything is installed, correct and runs. Changes nothing."""
     current_settings, target_settings = git_changes.settings(root, settings()), settings()
     attributes = repository.attributes(root, _SAMPLE, ("merge", "diff")) or {}
     textconv = "git shows parts as lines" if current_settings[_TEXTCONV] is None else "that of another installation"

@@ -1,4 +1,4 @@
-"""`duckkb merge`: git merges, then the parts are put in the place of what git made of them, merged by records."""
+"""`duckkb merge`: git merges, then parts merged by records replace what git made of them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +23,12 @@ Action = Literal["up-to-date", "fast-forward", "merged", "stopped", "aborted"]
 
 
 class MergeOptions(Struct, frozen=True):
-    """`fast_forward`: only, never, or where it can be done (None). `commit` concludes a merge without conflict;
-    `timeout` is how long to wait for the lock, in seconds; `shrink` limits how many records may go (None: nothing does)."""
+    """The options of a merge.
+
+    `fast_forward`: only, never, or where it can be done (None). `commit` concludes a merge without conflict;
+    `timeout` is how long to wait for the lock, in seconds; `shrink` limits how many records may be deleted
+    (None: no limit).
+    """
 
     fast_forward: Literal["only", "never"] | None = None
     commit: bool = True
@@ -34,8 +38,11 @@ class MergeOptions(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What came of a merge: the commit that HEAD names now, the records in conflict, the other paths in conflict (from the
-    top of the work tree), and the parts that changed."""
+    """The result of a merge.
+
+    It has the commit of HEAD afterwards, the records in conflict, the other paths in conflict (from the top of
+    the work tree), and the parts that changed.
+    """
 
     action: Action
     commit: str
@@ -45,14 +52,17 @@ class Outcome(Struct, frozen=True):
 
     @property
     def can_conclude(self) -> bool:
-        """Whether nothing is in conflict of what is merged and not committed."""
+        """Return whether the merge is uncommitted and has no conflict."""
         return self.action == "stopped" and not (self.conflicts or self.others)
 
 
 def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options: MergeOptions) -> Outcome:
-    """Merge a revision into what is checked out, and leave it to `conclude`. `read_rules` reads the rules of the files as
-    they are. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK too) where nothing
-    was begun, `errors.Unavailable` (E_GIT, E_LOCKED)."""
+    """Merge a revision into what is checked out; `conclude` commits it.
+
+    `read_rules` reads the rules of the present files. Raises `errors.StateError` (E_REVISION,
+    E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK too) before anything has begun, `errors.Unavailable`
+    (E_GIT, E_LOCKED).
+    """
     rules = read_rules()
     refuse_tracked_state(root)
     absent.refuse_sparse_paths(root)
@@ -78,7 +88,7 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
         sides = versions.read_commit_sides(root, head, theirs, rules)
         merged_trees = merge_sides(sides, rules)
         changed_paths = _join(root, name, merged_trees, sides, rules, options)
-        # What is in conflict is named as it is from now on: theirs may have renamed the type.
+        # Conflicts get the names of the merged types: theirs may have renamed one.
         new_rules = sides.rules(read_rules()) if merged_trees.conflicts else rules
         conflicts = [
             open_conflict
@@ -91,7 +101,10 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
 
 
 def conclude(root: Path, outcome: Outcome, options: MergeOptions) -> Outcome:
-    """Commit a merge that can be concluded. Raises `errors.Refused` where somebody has done so, or taken it back."""
+    """Commit a merge without conflicts.
+
+    Raises `errors.Refused` where somebody has committed or aborted it meanwhile.
+    """
     with protocol.lock_for_writing(root, options.timeout):
         if repository.operation_in_progress(root) != "merge":
             raise Refused("the merge was concluded or taken back meanwhile", suggestion="git status")
@@ -100,7 +113,7 @@ def conclude(root: Path, outcome: Outcome, options: MergeOptions) -> Outcome:
 
 
 def abort(root: Path, timeout: float) -> Outcome:
-    """Take everything back to before the merge. Raises `errors.Refused` where none is under way."""
+    """Restore the state before the merge. Raises `errors.Refused` where none is under way."""
     refuse_tracked_state(root)
     with protocol.lock_for_writing(root, timeout):
         if repository.operation_in_progress(root) != "merge":
@@ -112,7 +125,7 @@ def abort(root: Path, timeout: float) -> Outcome:
 def _join(
     root: Path, name: str, merged_trees: MergedTrees, sides: Sides, rules: RulesByTable, options: MergeOptions
 ) -> set[str]:
-    """Have git begin, and put the merged parts in; the paths of those that changed."""
+    """Begin git's merge, and replace its parts with the merged ones; return the paths of those that changed."""
     changed_paths = {
         path for path, data in merged_trees.parts.items() if data != sides.contents.of(sides.ours.get(path))
     }
@@ -125,7 +138,7 @@ def _join(
 
 
 def put(root: Path, merged: MergedTrees, sides: Sides) -> None:
-    """Put merged parts in the place of whatever git made of them, in files and index."""
+    """Replace what git made of the parts by the merged parts, in files and index."""
     work.write(root, merged.parts, {path: work.read_part_on_disk(root, path) for path in merged.parts})
     conflict_paths = {record_conflict.path for _, record_conflict in merged.conflicts} | {
         path for path, is_clean in merged.by_lines.items() if not is_clean
@@ -163,7 +176,7 @@ def _refuse_under_way(root: Path) -> None:
 
 
 def _refuse_unsaved_changes(root: Path, changing: set[str], sides: Sides) -> None:
-    """What nobody has committed yet is not overwritten."""
+    """Raise where the merge would overwrite uncommitted changes."""
     staged_paths = {file.path for file in revisions.compare_index(root, revisions.revision(root, "HEAD"))} & changing
     doubtful = ({*revisions.list_unsaved(root)} & changing) - staged_paths
     changed_paths = {

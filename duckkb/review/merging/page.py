@@ -1,8 +1,11 @@
-"""Conflicts on one page: what each side has of a field, a choice for each, and the command or the file of answers that
-carries the choices out. Nothing is sent anywhere; `duckkb resolve` takes what the page prints.
+"""The HTML page of conflicts: each side's value of a field, a choice for each, and the command or answers to carry
+out.
 
-What is shown has unseen characters as escapes. What is printed names each conflict by its `etag`, so that an answer is for
-what stood on the page alone, and holds nothing in JSON or in a command that a terminal would obey.
+Nothing is sent anywhere; `duckkb resolve` takes what the page prints.
+
+Invisible characters are shown as escapes. The output names each conflict by its `etag`, so that an answer is
+valid for what the page showed alone. It contains nothing, in JSON or in a command, that a terminal would
+interpret.
 """
 
 import json
@@ -21,7 +24,7 @@ from duckkb.rules.invisible import invisible_in, visible
 from duckkb.truth.files.source_text import split
 
 MOST_CHARACTERS = 100_000_000
-"""Of the data of conflicts; a browser opens a page of this size. What does not fit is counted by type."""
+"""Characters of the conflicts' data that a browser can open. What exceeds them is counted by type."""
 _SCRIPT = Path(__file__).parent / "page.js"
 _OURS = {
     "rebase": "Ours is the branch rebased onto, theirs the commit that is put on it.",
@@ -31,7 +34,7 @@ _OURS = {
 
 
 def render(left: Resolved, violations: Sequence[Finding]) -> Iterator[str]:
-    """The page, piece by piece."""
+    """Yield the page in pieces."""
     yield from document(f"Conflicts: {left.operation or 'records'}", _render_data(left, violations), _SCRIPT)
 
 
@@ -60,7 +63,7 @@ def _render_data(resolution: Resolved, violations: Sequence[Finding]) -> Iterato
 
 
 def _iter_names(conflicts: Iterable[OpenConflict]) -> Iterator[str]:
-    """Everything that a selector on the command line may mean."""
+    """Yield every name that a selector on the command line may have."""
     for conflict in conflicts:
         yield conflict.selector
         if conflict.field:
@@ -84,13 +87,13 @@ def _describe_conflict(conflict: OpenConflict, *, is_alone: bool) -> dict[str, A
 
 
 def _mark_runs(base: str | None, value: str) -> list[tuple[int, str]]:
-    """A value with what it has that the base does not have marked; unmarked where there is no base."""
+    """Mark what a value has beyond the base; unmarked where there is no base."""
     runs = json_words(base if base is not None else value, value)
     return [(KINDS[kind], visible(text)) for kind, text in runs if kind != "gone"]
 
 
 def _format_value(conflict: OpenConflict, source: str | None) -> str | None:
-    """JSON of a field as it stands; of a whole record a line a field, without what duckkb itself writes."""
+    """Return JSON of a field as it stands; of a whole record one field a line, without duckkb's own fields."""
     if source is None or conflict.field:
         return source
     fields = split(source.encode())
@@ -99,8 +102,11 @@ def _format_value(conflict: OpenConflict, source: str | None) -> str | None:
 
 
 def _edit(conflict: OpenConflict) -> dict[str, str]:
-    """What an edit begins with: the text itself where all sides are texts that a browser's field keeps as they are, else
-    JSON, in which what is not seen stands as an escape."""
+    """Return the initial text of an edit.
+
+    It is the text itself where all sides are texts that a browser's field keeps unchanged, else JSON with
+    invisible characters escaped.
+    """
     begin = _format_value(conflict, conflict.ours if conflict.ours is not None else conflict.theirs) or ""
     if conflict.field and is_edited_as_text((conflict.base, conflict.ours, conflict.theirs)):
         return {"as": "text", "begin": json.loads(begin, strict=False)}

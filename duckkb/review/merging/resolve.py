@@ -1,8 +1,8 @@
-"""`duckkb resolve`: what is still in conflict by records, and the choices that settle it.
+"""`duckkb resolve`: the open conflicts by records, and the choices that settle them.
 
-Works from the three versions that git is merging, with or without the driver, and on what a person has begun to settle in
-the files: a block that is gone from a part has been settled, and a part in which nothing is marked any more is finished.
-Other files than parts are left to git.
+It works from the three versions that git is merging, with or without the driver, and from what a person has
+settled in the files: a block that is gone from a part is settled, and a part without markers is finished. Other
+files than parts are left to git.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,8 +40,11 @@ from duckkb.truth.merge.table_merge import arrange_lines, table_of
 
 
 class ResolveOptions(Struct, frozen=True):
-    """`only_list` changes nothing; `stage` gives what is settled to the index; `timeout` is for the lock, in seconds;
-    `shrink` limits how many records may go (None: nothing does)."""
+    """The options of a resolve.
+
+    `only_list` changes nothing; `stage` adds what is settled to the index; `timeout` is for the lock, in
+    seconds; `shrink` limits how many records may be deleted (None: no limit).
+    """
 
     choices: Sequence[SideChoice] = ()
     answers: Sequence[ConflictAnswer] = ()
@@ -56,9 +59,12 @@ class ResolveOptions(Struct, frozen=True):
 
 
 class Resolved(Struct, frozen=True):
-    """What is left: the conflicts that are open, parts that cannot be merged by records (`unreadable`), settled parts that
-    git's index does not have yet (`unstaged`) or was given now (`staged`), and other paths in conflict, from the top of the
-    work tree. `files` were written; of those in `rescued` what they held is kept under `.duckkb/rescued/`."""
+    """The conflicts that are left, and what was written.
+
+    Parts may be `unreadable` (not mergeable by records), settled but `unstaged` in git's index, or `staged`
+    now. Other paths in conflict are relative to the top of the work tree.
+    `files` were written; the former content of those in `rescued` is stored under `.duckkb/rescued/`.
+    """
 
     operation: str
     conflicts: tuple[OpenConflict, ...] = ()
@@ -75,8 +81,11 @@ class Resolved(Struct, frozen=True):
 
 
 class _Part(Struct):
-    """A part that is being settled: what it is to hold (`items`, or where these are None all of `data`; no bytes at all: it is
-    gone), and what lies there. `was_merged`: git took it for merged."""
+    """A part that is being settled: its target content, and its present content.
+
+    The target is `items`, or `data` where these are None; no bytes at all: it is deleted. `was_merged`: git
+    took it for merged.
+    """
 
     path: str
     items: list[bytes | Block] | None
@@ -91,8 +100,11 @@ class _Part(Struct):
 
 
 def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolved:
-    """Find what is in conflict, settle what is chosen, write it. Raises `errors.NotFound` for a choice that names nothing,
-    `errors.UsageError` for choices that contradict each other; then nothing is changed."""
+    """Find the conflicts, settle what is chosen, and write it.
+
+    Raises `errors.NotFound` for a choice that names nothing, `errors.UsageError` for choices that contradict
+    each other; then nothing is changed.
+    """
     refuse_tracked_state(root)
     if not options.only_list:
         absent.refuse_sparse_paths(root)
@@ -115,7 +127,7 @@ def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolve
 
 
 class _Merging:
-    """The versions, what they make, and what is there of it."""
+    """The versions under merge, their merge by records, and the present files."""
 
     def __init__(self, root: Path, rules: RulesByTable, index: Index, sides: Sides | None) -> None:
         self._root, self._index = root, index
@@ -127,7 +139,7 @@ class _Merging:
         self._by_id: dict[tuple[int, Key | None], dict[str, bytes]] = {}
 
     def parts(self) -> list[_Part]:
-        """The parts that are in conflict, or that git merged otherwise than by records."""
+        """Return the parts that are in conflict, or that git merged otherwise than by records."""
         paths = self._merged.parts if self._knows_all else self._merged.parts.keys() & self._index.unmerged.keys()
         found = [part for path in sorted(paths) if (part := self._load_part(path))]
         awaited_ids = self._find_awaited_ids(found)
@@ -158,7 +170,7 @@ class _Merging:
             part.items = arrange_lines(settled_items, table)
 
     def refuse_loss(self, parts: Sequence[_Part], limit: Shrink | None) -> None:
-        """What the merge deletes, whoever has carried that out, is ours to lose only up to the limit."""
+        """Raise where the merge, whoever carried it out, deletes more of our records than the limit allows."""
         data_by_path = {part.path: part.bytes() for part in parts}
         paths = self._merged.parts if self._knows_all else data_by_path
         after = {
@@ -204,12 +216,12 @@ class _Merging:
             items = conflict.read(before) if has_markers else None
             if items is not None:
                 return _Part(path, items, before)
-            if not has_markers:  # someone, or the driver, has finished it
+            if not has_markers:  # someone, or the driver, has settled it
                 return _Part(path, None, before, before, is_final=True)
         return self._fresh(path, before)
 
     def _find_awaited_ids(self, parts: Sequence[_Part]) -> set[str]:
-        """The ids of records that the merge puts into parts which are left as they are, and which are not there."""
+        """Return the ids of records that the merge puts into parts which are left alone and lack them."""
         changing = {part.path for part in parts if not part.is_final}
         lines: set[bytes] = set()
         for path, data in self._merged.parts.items() if self._knows_all else ():
@@ -221,16 +233,16 @@ class _Merging:
         return {id_of(line) for data in self._sides.of(path) for line in (data or b"").split(b"\n")}
 
     def _run_driver(self, path: str) -> list[bytes | None]:
-        """What git's driver makes of a path in conflict, with git's own merge of several bases."""
+        """Return what git's driver makes of a path in conflict, with git's own merge of several bases."""
         return versions.merge_by_driver_rules(path, self._read_stages(path), self._find_rules(path))
 
     def _read_stages(self, path: str) -> list[bytes | None]:
-        """What the index holds of a path in conflict: base, ours and theirs."""
+        """Return the index's versions of a path in conflict: base, ours and theirs."""
         stages = self._index.unmerged.get(path, {})
         return [self._sides.contents.of(stages[number].blob) if number in stages else None for number in (1, 2, 3)]
 
     def _load_merged_part(self, path: str, before: bytes | None) -> _Part | None:
-        """A part that git merged by lines, where the merge by records differs; None for one that a person has touched."""
+        """Return a part that git merged by lines, where the merge by records differs; None for an edited part."""
         entry = self._index.merged.get(path)
         stored_data = self._sides.contents.of(entry.blob) if entry else None
         if path in self._index.resolved or stored_data != before or stored_data == self._merged.parts[path]:
@@ -242,11 +254,11 @@ class _Merging:
         return part
 
     def _fresh(self, path: str, before: bytes | None) -> _Part:
-        """A part as the merge by records makes it."""
+        """Return a part as the merge by records makes it."""
         data = self._merged.parts[path]
         is_whole = self._merged.by_lines.get(path)
         if is_whole is False and before is not None and conflict.has_markers(before):
-            data = before  # a person may have begun with it
+            data = before  # a person may have begun to settle it
         if is_whole is not None or data is None:
             return _Part(path, None, before, data, is_settled=is_whole is not False)
         items = (
@@ -260,7 +272,7 @@ class _Merging:
         return not part.is_settled or any(isinstance(item, Block) for item in part.items or ())
 
     def _is_foreign(self, part: _Part, new_data: bytes | None) -> bool:
-        """Whether a part that is to be written holds markers of git's, among which a person may have worked."""
+        """Return whether a part to be written has git's markers, among which a person may have edited."""
         before = part.before
         if (
             before is None
@@ -283,7 +295,7 @@ class _Merging:
         self._rescued.append(part.path)
 
     def _find_newest_side(self, path: str, block: Block) -> Side | None:
-        """The side whose version of a record was changed last; None where that cannot be told."""
+        """Return the side whose version of a record was changed last; None where that is unknown."""
         number = id_of(block.ours or block.theirs or block.base or b"")
         lines = [self._index_lines(tree, path).get(number) for tree in (self._sides.ours, self._sides.theirs)]
         ours, theirs = ("" if line is None else text_of(split(line), "__updated_at") for line in lines)
@@ -292,7 +304,7 @@ class _Merging:
         return "ours" if ours > theirs else "theirs"
 
     def _index_lines(self, tree: Tree, path: str) -> Mapping[str, bytes]:
-        """The lines that a version has of the records of a part's table, by id, as far as the merge looks at them."""
+        """Return a version's lines of the records of a part's table, by id, as far as the merge reads them."""
         key = table_of(path)
         lines_by_id = self._by_id.setdefault((id(tree), key), {})
         if not lines_by_id:
@@ -313,9 +325,9 @@ class _Merging:
 
 
 def _strip_labels(data: bytes) -> list[bytes]:
-    """The lines of a file with git's markers without what is said on these, and without the base."""
+    """Return the lines of a file with git's markers, without their labels and without the base."""
     lines = []
-    base = 0  # the length of the marker that began it; what git merged of several bases holds longer ones
+    base = 0  # length of the base's marker; merges of several bases have longer ones
     for line in data.split(b"\n"):
         mark = line.split(b" ", 1)[0] if conflict.is_marker(line) else b""
         if mark and base in (0, len(mark)):

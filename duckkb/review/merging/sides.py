@@ -1,5 +1,7 @@
-"""Which three versions are being merged: the blobs of the parts in the base, in ours and in theirs; and these as one, table by
-table, over all files in which the versions differ."""
+"""The three versions of a merge: the blobs of the parts in the base, in ours and in theirs; and their merge.
+
+They are merged table by table, over all files in which the versions differ.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,19 +21,19 @@ from duckkb.truth.merge.table_merge import RecordConflict, TableMerge, Unmergeab
 
 
 class Contents:
-    """The bytes of blobs, read from git once, and of blobs that were made here and are nowhere else."""
+    """The bytes of blobs: read from git once, or made here and stored nowhere else."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._held: dict[str, bytes] = {}
 
     def read(self, ids: Iterable[str]) -> None:
-        """Read several at once."""
+        """Read several blobs at once."""
         missing = {name for name in ids if name not in self._held}
         self._held |= revisions.blobs(self.root, sorted(missing))
 
     def all_of(self, ids: Iterable[str]) -> list[bytes]:
-        """The bytes of several."""
+        """Return the bytes of several blobs."""
         names = [*ids]
         self.read(names)
         return [self._held[name] for name in names]
@@ -43,15 +45,18 @@ class Contents:
         return self._held[one]
 
     def add(self, data: bytes) -> str:
-        """An id for bytes that git does not have."""
+        """Add bytes that git does not have; return their id."""
         name = f"made-{sha256(data).hexdigest()}"
         self._held[name] = data
         return name
 
 
 class MergedTrees(Struct, frozen=True):
-    """The parts in which the versions differ, merged (None: gone, or under the name that its table has now); the records in conflict by table; and the parts that
-    were merged as lines because a line of them is no record, with whether that left markers."""
+    """The merged parts in which the versions differ, and the records in conflict by table.
+
+    None stands for a part that is deleted, or that has the new name of its table. Parts with a line that is no
+    record were merged by lines, with whether that left markers.
+    """
 
     parts: Mapping[str, bytes | None] = {}
     conflicts: tuple[tuple[Key, RecordConflict], ...] = ()
@@ -59,8 +64,11 @@ class MergedTrees(Struct, frozen=True):
 
 
 class Sides(Struct, frozen=True):
-    """Three versions of the parts; `contents` gives the bytes of their blobs. `older`: where several bases were merged into
-    one, these and theirs, as git makes another base of them. `aligned` has them with each table under one name."""
+    """Three versions of the parts; `contents` has the bytes of their blobs.
+
+    `older`: where several bases were merged into one, these and theirs, as git makes another base of them.
+    `aligned` has the versions with one name for each table.
+    """
 
     base: Tree
     ours: Tree
@@ -75,24 +83,24 @@ class Sides(Struct, frozen=True):
 
     @property
     def trees(self) -> Trees:
-        """What is merged: a part of a table that a side renamed has its new path in all of them."""
+        """The trees to merge: a part of a renamed table has its new path in all of them."""
         return self.aligned.trees if self.aligned else self.stored
 
     def rules(self, rules: RulesByTable) -> RulesByTable:
-        """The rules with those of renamed tables under their new names too."""
+        """Return the rules, with those of renamed tables under their new names too."""
         return rules.rename_tables(self.aligned.former) if self.aligned else rules
 
     def of(self, path: str) -> list[bytes | None]:
-        """A part in the base, in ours and in theirs."""
+        """Return a part in the base, in ours and in theirs."""
         return [self.contents.of(tree.get(path)) for tree in self.trees]
 
     def is_gits(self, path: str, held: bytes | None, table: MergeRules) -> bool:
-        """Whether a part is what git makes of its versions without asking: one of them, or a merge of them."""
+        """Return whether a part is what git makes of its versions without asking: one of them, or a merge of them."""
         versions = (self.contents.of(tree.get(path)) for tree in (*self.trees, *self.stored, *self.older))
         return held in versions or self.is_merged(path, held, table)
 
     def is_merged(self, path: str, held: bytes | None, table: MergeRules) -> bool:
-        """Whether a part is the merge of its versions by lines, or by the driver, which sees one part."""
+        """Return whether a part is the merge of its versions by lines, or by the driver, which sees one part."""
         _, ours, theirs = self.of(path)
         bases = {self.contents.of(side.get(path)) for side in (self.trees[0], *self.older)}
         return any(
@@ -103,7 +111,10 @@ class Sides(Struct, frozen=True):
 
 
 def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> MergedTrees:
-    """Merge three versions; paths that all have alike, as they are stored too, are left out. With `is_base` as `merge_table` does."""
+    """Merge three versions; paths that are stored alike in all of them are left out.
+
+    `is_base` as in `merge_table`.
+    """
     parts: dict[str, bytes | None] = {}
     conflicts: list[tuple[Key, RecordConflict]] = []
     by_lines: dict[str, bool] = {}
@@ -123,7 +134,7 @@ def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> 
 
 
 def _group_differing_parts(sides: Sides) -> dict[Key, list[str]]:
-    """The parts that the versions do not have alike, by table."""
+    """Return the parts that differ between the versions, by table."""
     tables: defaultdict[Key, list[str]] = defaultdict(list)
     for path in sorted({path for tree in sides.trees for path in tree}):
         key = table_of(path)
@@ -135,7 +146,7 @@ def _group_differing_parts(sides: Sides) -> dict[Key, list[str]]:
 
 
 def _merge(versions: list[dict[str, bytes]], table: MergeRules, is_base: bool, by_lines: dict[str, bool]) -> TableMerge:
-    """The keyed merge; parts that it cannot read are taken out and noted."""
+    """Merge the versions of a table by key; take out and note the parts that cannot be read."""
     while True:
         try:
             return merge_table(versions[0], versions[1], versions[2], table, is_base=is_base)
@@ -146,7 +157,7 @@ def _merge(versions: list[dict[str, bytes]], table: MergeRules, is_base: bool, b
 
 
 def _merge_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
-    """The merge of lines; a part that one side deleted and the other changed stays, and counts as unresolved."""
+    """Merge a part by lines; a part that one side deleted and the other changed stays, and counts as unresolved."""
     base, ours, theirs = sides.of(path)
     if ours == theirs or theirs == base:
         return ours, True
@@ -158,13 +169,15 @@ def _merge_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
 
 
 def normalize_empty(held: bytes | None) -> bytes | None:
-    """What a part holds; None where that is nothing, as a driver leaves it that cannot remove the file."""
+    """Return the content of a part; None for an empty file, which a driver leaves that cannot remove it."""
     return None if held is None or not held.strip() else held
 
 
 def merge_by_driver_rules(path: str, versions: Iterable[bytes | None], table: MergeRules) -> list[bytes | None]:
-    """What git's driver may have made of one part: by the rules of its table, or by none, as in a merge that brings the table's
-    name; None for no records, and for what it cannot merge."""
+    """Return what git's driver may have made of one part: by its table's rules, and by none.
+
+    A merge that brings the table's name has no rules yet. None stands for no records, and for what it cannot merge.
+    """
     base, ours, theirs = ({path: data} if data is not None else {} for data in versions)
     outcomes = []
     for rules in (table, MergeRules(granularity="record", known=False)):
@@ -176,7 +189,7 @@ def merge_by_driver_rules(path: str, versions: Iterable[bytes | None], table: Me
 
 
 def read_commit_sides(root: Path, ours: str, theirs: str, rules: RulesByTable) -> Sides:
-    """Two commits and their merge base; where they have several, these merged, as git does it."""
+    """Read two commits and their merge base; several bases are merged, as git does it."""
     contents = Contents(root)
     bases = git_changes.merge_bases(root, ours, theirs)
     base = _join_bases(root, bases, contents, rules)
@@ -189,19 +202,24 @@ def read_commit_sides(root: Path, ours: str, theirs: str, rules: RulesByTable) -
 
 
 def read_tree_sides(trees: Trees, contents: Contents, older: tuple[Tree, ...] = ()) -> Sides:
-    """Three trees, each table under one name."""
+    """Return three trees as sides, with one name for each table."""
     return Sides(*trees, contents, older, align(trees, contents.all_of))
 
 
 def tree(root: Path, commit: str) -> Tree:
-    """The parts of a commit and the files that define their types, by path; `commit` is an id, or a name of git's own."""
+    """Return the parts of a commit and the files that define their types, by path.
+
+    `commit` is an id, or a name of git's own.
+    """
     entries = revisions.entries(root, Revision(commit, commit, commit), (*git_changes.PARTS, *CONFIGURATION))
     return {path: entry.blob for path, entry in entries.items() if entry.mode in revisions.REGULAR}
 
 
 def read_sides_under_way(root: Path, index: Index, rules: RulesByTable) -> Sides | None:
-    """What git is in the middle of merging, whether for a merge, a pick, a revert, a rebase or a stash; None where that
-    cannot be told for sure, and only the index says what is merged."""
+    """Read what git is merging: for a merge, a pick, a revert, a rebase or a stash.
+
+    None where that is uncertain, and only the index says what is merged.
+    """
     heads = _read_heads(root)
     if (theirs := heads.get("MERGE_HEAD")) is not None:
         return read_commit_sides(root, "HEAD", theirs, rules) if "\n" not in theirs else None
@@ -214,7 +232,7 @@ def read_sides_under_way(root: Path, index: Index, rules: RulesByTable) -> Sides
 
 
 def read_staged_sides(root: Path, index: Index) -> Sides:
-    """The versions that the index holds of the paths in conflict, and nothing else."""
+    """Read the index's versions of the paths in conflict, and nothing else."""
     trees = [
         {path: stages[number].blob for path, stages in index.unmerged.items() if number in stages}
         for number in (1, 2, 3)
@@ -223,7 +241,7 @@ def read_staged_sides(root: Path, index: Index) -> Sides:
 
 
 def _join_bases(root: Path, bases: list[str], contents: Contents, rules: RulesByTable) -> Tree:
-    """One tree out of several merge bases: merged one by one, each pair by their own; what conflicts stays as it was there."""
+    """Merge several merge bases into one tree, each pair by their own base; conflicts stay as they were there."""
     if not bases:
         return {}
     joined_tree: Tree = tree(root, bases[0])
@@ -239,7 +257,7 @@ def _join_bases(root: Path, bases: list[str], contents: Contents, rules: RulesBy
 
 
 def _read_heads(root: Path) -> Mapping[str, str]:
-    """What git's files say is being merged into HEAD."""
+    """Return what is being merged into HEAD, by git's own files."""
     repository = run.find_repository(root)
     heads = {}
     for name in ("MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD"):
@@ -250,7 +268,7 @@ def _read_heads(root: Path) -> Mapping[str, str]:
 
 
 def _iter_pairs(root: Path, heads: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Base and theirs, as they may be."""
+    """Yield the possible pairs of base and theirs."""
     for name in ("CHERRY_PICK_HEAD", "REBASE_HEAD"):
         if name in heads:
             yield from ((parent, heads[name]) for parent in git_changes.parents(root, heads[name]))
@@ -261,7 +279,7 @@ def _iter_pairs(root: Path, heads: Mapping[str, str]) -> Iterator[tuple[str, str
 
 
 def _has_same_versions(sides: Sides, index: Index) -> bool:
-    """Whether the index holds these versions of what conflicts, whether or not git saw that a table was renamed."""
+    """Return whether the index has these versions of the conflicts, even if git missed a table's rename."""
     return bool(index.unmerged) and all(
         [stages[number].blob if number in stages else None for number in (1, 2, 3)]
         in [[tree.get(path) for tree in trees] for trees in (sides.trees, sides.stored)]

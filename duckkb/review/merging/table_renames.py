@@ -1,5 +1,7 @@
-"""Tables that one side of a merge renamed, as a collection that has another name: the other side's records go where theirs went.
-Records tell, by their ids; where the table has none on a side, the definition of its type does."""
+"""Tables that one side of a merge renamed, such as a renamed collection: the other side's records follow.
+
+Renames are found by the ids of records, or by the definition of the type where the table has no records on a side.
+"""
 
 import json
 import re
@@ -19,7 +21,7 @@ from duckkb.truth.merge.table_merge import table_of
 Tree = Mapping[str, str]
 """The ids of blobs by path: of parts, and of the files that define their types."""
 Trees = tuple[Tree, Tree, Tree]
-"""Those of the base, of ours and of theirs."""
+"""The trees of the base, of ours and of theirs."""
 ReadBlobs = Callable[[Iterable[str]], Iterable[bytes]]
 
 _ID = re.compile(rb'^\{"__id":([0-9]+)[,}]', re.MULTILINE)
@@ -29,15 +31,17 @@ _PLACES = ("table", "label")
 
 
 class AlignedTrees(Struct, frozen=True):
-    """Three trees in which each table has one name, and the former name of each that was renamed."""
+    """Three trees with one name for each table, and the former names of renamed tables."""
 
     trees: Trees
     former: Mapping[Key, Key] = {}
 
 
 def align(trees: Trees, read: ReadBlobs) -> AlignedTrees:
-    """Give a table in all three trees the name that a side gave it: ours, where both renamed it. One whose new name another
-    table of the other side has stays as it is."""
+    """Give each table one name in all three trees: the name that a side gave it; ours, where both renamed it.
+
+    A table keeps its name where the new one belongs to another table of the other side.
+    """
     base, ours, theirs = trees
     by_us, by_them = _find_renames(base, ours, read), _find_renames(base, theirs, read)
     if not (by_us or by_them):
@@ -53,8 +57,11 @@ def align(trees: Trees, read: ReadBlobs) -> AlignedTrees:
 
 
 def _find_renames(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
-    """The new names of tables of the base that a side has no part of: by the ids of their records in its new tables, and by
-    their types where the base or the side has no records to tell by."""
+    """Return the new names of tables of the base that a side lacks.
+
+    They are found by the ids of their records in new tables, and by their types where the base or the side has
+    no records.
+    """
     before, after = _group_paths(base), _group_paths(side)
     removed_keys, new = before.keys() - after.keys(), after.keys() - before.keys()
     renames = _match_records(
@@ -64,7 +71,7 @@ def _find_renames(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
         if old not in after and (old not in before or key not in after):
             renames.setdefault(old, key)
     targets = Counter(renames.values())
-    return {old: new for old, new in renames.items() if targets[new] == 1}  # of joined tables parts would collide
+    return {old: new for old, new in renames.items() if targets[new] == 1}  # parts of joined tables would collide
 
 
 def _match_records(
@@ -88,8 +95,10 @@ def _match_records(
 
 
 def _match_types(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
-    """The new tables of types that a side defines with another table, or under another name: then the new type whose definition
-    is most like the old one, if no other is as much."""
+    """Return the new tables of types that a side defines with another table, or under another name.
+
+    A type under another name is the new type with the most similar definition, if no other is as similar.
+    """
     files, side_files = ({path: tree[path] for path in tree if is_configuration(path)} for tree in (base, side))
     if files == side_files:
         return {}
@@ -109,8 +118,10 @@ def _match_types(base: Tree, side: Tree, read: ReadBlobs) -> dict[Key, Key]:
 
 
 def _load_definitions(files: Tree, read: ReadBlobs) -> dict[Key, tuple[str, list[str]]]:
-    """The name of each table's type, and the lines of its definition without the table. What is wrong with the files is for
-    whoever loads them."""
+    """Return the name of each table's type, and the lines of its definition without the table.
+
+    Faults of these files are reported where they are loaded.
+    """
     contents = read(files.values())
     documents = [read_yaml(data, path) for path, data in zip(files, contents, strict=True)]
     sections = [

@@ -1,6 +1,8 @@
-"""Whether a merge commit holds what a merge by records gives, or a pick or revert that says what it is from: forges and git
-without the driver merge parts by lines, and some of that is clean to them and a conflict of records all the same (deleted
-here, renamed there)."""
+"""Verifies that a merge commit, or a pick or revert that names its source, holds what a merge by records gives.
+
+Forges, and git without the driver, merge parts by lines. Some of their clean merges are conflicts of records
+(deleted here, renamed there).
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +29,12 @@ _Spot = tuple[str, int, bytes]
 
 
 def findings(root: Path, rules: RulesByTable, commit: str = "HEAD") -> list[Finding]:
-    """The records that a merge commit of two parents holds otherwise than a merge by records would, in parts that lines
-    alone could decide: what a person had to settle is theirs to settle. The same of a pick or a revert that says what it
-    is from, in parts that are as git made them. Empty for any other commit, and where its sources are not here (a shallow
-    clone)."""
+    """Return the records of a merge commit of two parents that differ from a merge by records.
+
+    Only parts that lines alone could decide count; what a person settled is not checked. Picks and reverts that
+    name their source are checked in parts that are as git made them. Empty for any other commit, and where its
+    sources are absent (a shallow clone).
+    """
     commit_id = repository.head_commit(root) if commit == "HEAD" else commit
     if not commit_id or not repository.is_readable_repository(root):
         return []
@@ -61,7 +65,10 @@ def _read_merge_sides(root: Path, heads: list[str], rules: RulesByTable) -> Side
 
 
 def _read_pick_sides(root: Path, commit: str, heads: list[str]) -> Sides | None:
-    """Who picks or reverts often amends that, and nothing says so: what git did not make is not looked at."""
+    """Return the sides of a pick or revert, if it names its source.
+
+    People often amend those without a trace, so only parts that git made are checked.
+    """
     change = git_changes.find_carried_change(root, commit) if len(heads) == 1 else None
     if change is None:
         return None
@@ -72,7 +79,7 @@ def _read_pick_sides(root: Path, commit: str, heads: list[str]) -> Sides | None:
 def _find_differing_parts(
     merged_trees: MergedTrees, commit_tree: Tree, sides: Sides, rules: RulesByTable
 ) -> Iterator[str]:
-    """The parts that hold something else than a merge by records, though no line of them was in conflict."""
+    """Yield the parts that differ from a merge by records, though no line of them was in conflict."""
     for path, merged_data in merged_trees.parts.items():
         there, key = sides.contents.of(commit_tree.get(path)), table_of(path)
         if path in merged_trees.by_lines or key is None or there == merged_data:
@@ -81,28 +88,28 @@ def _find_differing_parts(
         if ours is None or theirs is None:
             if base is None or base in (ours, theirs) or ours == theirs:
                 yield path
-            continue  # else git asked
+            continue  # otherwise it was a conflict in git too
         is_clean = git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)[1]
         if is_clean or sides.is_merged(path, there, rules.of(key)):
             yield path
 
 
 class _TableRecords:
-    """The records of a table in the commit, whatever part they are in; read when one is not in its own."""
+    """The records of a table in the commit, in whatever part; read when one is not in its own part."""
 
     def __init__(self, rules: MergeRules, held: Tree, contents: Contents) -> None:
         self.rules, self._held, self._contents = rules, held, contents
         self._spots: dict[str, _Spot] | None = None
 
     def standing(self, line: bytes) -> _Spot | None:
-        """Where the record of a line stands: by its number, else by its identity."""
+        """Return the place of the record of a line: by its number, else by its identity."""
         if self._spots is None:
             self._spots = self._index_spots()
         return self._spots.get(id_of(line)) or self._spots.get(self._name(line))
 
     @cached_property
     def lines(self) -> _LinesById:
-        """All lines of the table by their ids."""
+        """Return all lines of the table by their ids."""
         self._contents.read(self._held.values())
         lines_by_id = defaultdict[str, list[bytes]](list)
         for blob in self._held.values():
@@ -120,7 +127,9 @@ class _TableRecords:
         return spots
 
     def _name(self, line: bytes) -> str:
-        """The identity, where the rules of the table are known and the line is a record; no number looks like it."""
+        """Return the identity, where the table's rules are known and the line is a record; no number looks like
+        it.
+        """
         try:
             return f"={identity_of(Block(None, line, line), self.rules)}" if self.rules.known and line else ""
         except ValueError:
@@ -151,13 +160,15 @@ def _compare_part(path: str, merged_data: bytes, part_data: bytes, table: _Table
 
 
 def _identify_line(line: bytes) -> str | bytes:
-    """What tells a line's record from others of its part: its id, else the line itself."""
+    """Return what identifies a line's record in its part: its id, else the line itself."""
     return id_of(line) or line
 
 
 def _describe_record(item: bytes | Block, spot: _Spot | None, path: str, table: MergeRules, lines: _LinesById) -> str:
-    """How a record differs from what a merge by records makes of it; `spot` is where it stands in the commit, if it does, and
-    `lines` are those of its table there."""
+    """Describe how a record differs from the merge by records.
+
+    `spot` is its place in the commit, if it is there; `lines` are those of its table there.
+    """
     if isinstance(item, Block):
         return _describe_fate(item, item.open_fields(table), lines)
     if spot is None:
@@ -170,7 +181,10 @@ def _describe_record(item: bytes | Block, spot: _Spot | None, path: str, table: 
 
 
 def _describe_fate(block: Block, fields: Sequence[str], lines: _LinesById) -> str:
-    """What became of a record that both sides changed in these fields; the fields of neither side say what is not in conflict."""
+    """Describe the outcome of a record that both sides changed in these fields.
+
+    A side counts as taken where a line has its values of the fields in conflict; other fields are not compared.
+    """
     sides = [side for side in (block.ours, block.theirs) if side is not None]
     stand = [any(_has_same_fields(side, line, fields) for line in lines.get(id_of(side), ())) for side in sides]
     if len(sides) == 1:
@@ -184,7 +198,7 @@ def _describe_fate(block: Block, fields: Sequence[str], lines: _LinesById) -> st
 
 
 def _has_same_fields(side: bytes, line: bytes, fields: Sequence[str]) -> bool:
-    """Whether a line has of the fields in conflict what a side has."""
+    """Return whether a line equals a side in the fields in conflict."""
     if not any(fields):
         return side == line
     side_fields, line_fields = split(side), split(line)
@@ -197,5 +211,5 @@ def _build_deviation(spot: _Spot, message: str, table: MergeRules, block: Block)
 
 
 def _enumerate_lines(data: bytes) -> _Lines:
-    """The lines that are records, by number."""
+    """Return the lines that are records, by number."""
     return [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line[:1] == b"{"]

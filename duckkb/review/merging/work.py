@@ -1,5 +1,7 @@
-"""How merged parts come into the files and into git's index, the caller holding the exclusive lock; and how many records a
-merge takes away, held against the limit that every write is held to."""
+"""Writes merged parts to files and git's index, and checks how many records a merge deletes.
+
+The caller holds the exclusive lock. The limit for deletions is that of every write.
+"""
 
 import re
 from collections import Counter, defaultdict
@@ -20,13 +22,16 @@ _LINE = re.compile(rb'^\{(?:"__id":([0-9]+)[,}])?', re.MULTILINE)
 
 
 def read_part_on_disk(root: Path, path: str) -> bytes | None:
-    """A part as it lies there; None where there is none. Raises `errors.StateError` for what is no regular file."""
+    """Read a part from disk; None where there is none.
+
+    Raises `errors.StateError` for anything but a regular file.
+    """
     target = journal.read_target(root, path)
     return None if target is None else target[0]
 
 
 def write(root: Path, parts: Mapping[str, bytes | None], before: Mapping[str, bytes | None]) -> None:
-    """Replace files, all or none; `before` has what each is known to hold. Raises as `protocol.commit` does."""
+    """Replace files, all or none; `before` has the known content of each. Raises as `protocol.commit` does."""
     changes = [
         protocol.FileChange(path, None if (old := before[path]) is None else journal.digest(old), data)
         for path, data in sorted(parts.items())
@@ -37,13 +42,13 @@ def write(root: Path, parts: Mapping[str, bytes | None], before: Mapping[str, by
 
 
 def stage(root: Path, parts: Mapping[str, bytes | None]) -> None:
-    """Have the index hold files as they lie there, without conflict."""
+    """Add files to the index as they are on disk, without conflict."""
     blob_ids = git_changes.store_files(root, [path for path, data in sorted(parts.items()) if data is not None])
     git_changes.put_index(root, {path: {0: blob_ids[path]} if path in blob_ids else {} for path in parts})
 
 
 def mark(root: Path, paths: Iterable[str], sides: Sides) -> None:
-    """Have the index hold the three versions of paths in conflict, as git does."""
+    """Put the three versions of paths in conflict into the index, as git does."""
     entries = {}
     for path in paths:
         blobs = {number: tree.get(path) for number, tree in enumerate(sides.trees, 1)}
@@ -56,7 +61,7 @@ def mark(root: Path, paths: Iterable[str], sides: Sides) -> None:
 
 
 def _store_blob(root: Path, blob: str, contents: Contents) -> str:
-    """A blob's id in the repository: the merge of several bases was made here and is not in it yet."""
+    """Return a blob's id in the repository; store the merge of several bases, which was made here."""
     if not blob.startswith("made-"):
         return blob
     return git_changes.store_bytes(root, contents.of(blob) or b"")
@@ -65,8 +70,10 @@ def _store_blob(root: Path, blob: str, contents: Contents) -> str:
 def refuse_loss(
     ours: Tree, after: Mapping[str, bytes | None], contents: Contents, rules: RulesByTable, limit: Shrink | None
 ) -> None:
-    """Raise `errors.Refused` (E_SHRINK) where too many of our records stand in none of the parts that `after` has by path:
-    all those that are not as we have them. None is no limit."""
+    """Raise `errors.Refused` (E_SHRINK) where too many of our records are in no part of `after`.
+
+    `after` has, by path, all parts that differ from ours. A limit of None allows everything.
+    """
     if limit is None:
         return
     contents.read(blob for path in after if (blob := ours.get(path)))
@@ -75,7 +82,7 @@ def refuse_loss(
         if (key := table_of(path)) is not None:
             had[key] += _parse_ids(contents.of(ours.get(path)))
     has = Counter(record_id for data in after.values() for record_id in _parse_ids(data))
-    # A line that a person wrote has no __id until `fmt` gives it one: what is new may be that.
+    # A hand-written line has no __id until `fmt` gives it one, so a new line may be that record.
     unnamed_count = has[b""] + len(has.keys() - {record_id for some in had.values() for record_id in some})
     lost_counts = {
         key: len({*some} - has.keys() - {b""}) + max(0, some.count(b"") - unnamed_count) for key, some in had.items()
@@ -87,7 +94,7 @@ def refuse_loss(
 
 
 def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:
-    """The same of a commit that takes the place of another as it is."""
+    """Raise as `refuse_loss` does, for a commit that replaces another as it is."""
     contents, ours, new = Contents(root), tree(root, head), tree(root, theirs)
     different = [path for path in {**ours, **new} if table_of(path) is not None and ours.get(path) != new.get(path)]
     contents.read(blob for path in different if (blob := new.get(path)))
@@ -95,7 +102,7 @@ def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable,
 
 
 def _parse_ids(data: bytes | None) -> list[bytes]:
-    """The records of a part by `__id`, empty where a line has none yet."""
+    """Return the records of a part by `__id`, empty where a line has none yet."""
     return [match[1] or b"" for match in _LINE.finditer(data or b"")]
 
 

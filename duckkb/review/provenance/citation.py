@@ -1,9 +1,10 @@
-"""Citations: a record, the commit at which it stood so, and a chunk of it, as one URI that `get` resolves.
+"""Citations: a record, the commit of that version, and a chunk of it, as one URI that `get` resolves.
 
     duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ
 
-TYPE and IDENTITY are percent-encoded, the identity as the command line writes it (a JSON array where it is composite or an
-edge's). Without `@COMMIT` it is the record as it is now; with `@worktree+ETAG` too, as long as it is at that version.
+TYPE and IDENTITY are percent-encoded, the identity as the command line writes it (a JSON array where it is
+composite or an edge's). Without `@COMMIT` it is the present record; `@worktree+ETAG` also requires that
+version.
 """
 
 import re
@@ -17,14 +18,17 @@ _FORM = re.compile(
     r"duckkb://(?P<type>[^/@#]+)/(?P<identity>[^/@#]+)(?:@(?P<commit>[^/@#]+))?(?:#(?P<field>[^/@#]+)/(?P<seq>[0-9]{1,9}))?"
 )
 COMMIT_DIGITS = 16
-"""Of a commit in a citation: as many as a model reads without harm, and no other commit of a repository begins with."""
+"""Digits of a commit in a citation: short enough for a model, and unique in a repository."""
 _NOW = "worktree+"
 _ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 class Citation(Struct, frozen=True):
-    """`identity` as the command line writes it; `commit` is a name that git knows, None for the present; a chunk is named by
-    its field and its number there."""
+    """A citation of a record.
+
+    `identity` is as the command line writes it; `commit` is a name that git knows, None for the present; a
+    chunk is named by its field and its number there.
+    """
 
     type: str
     identity: str
@@ -34,16 +38,17 @@ class Citation(Struct, frozen=True):
 
     @property
     def at(self) -> str | None:
-        """The commit that it is read at; None for the record as it is now."""
+        """The commit at which the record is read; None for the present record."""
         return None if self.version else self.commit
 
     @property
     def version(self) -> str:
-        """The `_etag` that it must have now; empty where it may have any, or stands in a commit."""
+        """The `_etag` that the record must have now; empty where any will do, or where it is read at a commit."""
         return self.commit.removeprefix(_NOW) if self.commit and self.commit.startswith(_NOW) else ""
 
     def __str__(self) -> str:
-        """
+        """Return the URI.
+
         >>> str(Citation("cites", '["a/b","c"]', "1f0c2a9", "why", 0))
         'duckkb://cites/%5B%22a%2Fb%22%2C%22c%22%5D@1f0c2a9#why/0'
         """
@@ -53,12 +58,12 @@ class Citation(Struct, frozen=True):
 
 
 def worktree(etag: str) -> str:
-    """In the place of a commit: the record as it is now, while it has this `_etag`."""
+    """Return the stand-in for a commit: the present record, while it has this `_etag`."""
     return _NOW + etag
 
 
 def parse(uri: str) -> Citation:
-    """The inverse of `str`; raises `errors.UsageError`."""
+    """Parse a URI, as the inverse of `str`; raises `errors.UsageError`."""
     match = _FORM.fullmatch(uri)
     if match is None or _ESCAPE.search(uri):
         raise _build_error(uri)

@@ -1,7 +1,7 @@
-"""Which commit a record's line, or a field of it, is from; and what became of a record, commit by commit.
+"""The commit of a record's line, or of a field; and the changes of a record, commit by commit.
 
-As `git blame` finds lines, but by `__id`: a record that moved to another part has not changed. A text is from the commit in
-which it stands and in none of whose parents it does.
+It works as `git blame` does for lines, but by `__id`: a record that moved to another part is unchanged. A text
+is from the commit that has it and whose parents all lack it.
 """
 
 import re
@@ -31,9 +31,9 @@ from duckkb.truth.git.revisions import REGULAR, Blobs, CommitStep, Revision, Sig
 from duckkb.truth.git.run import find_repository
 
 Texts = Mapping[str, bytes]
-"""What is asked for, by name."""
+"""The texts whose origin is searched, by name."""
 Parted = Callable[[bytes], Texts]
-"""A line as texts that each come from somewhere."""
+"""Function that splits a line into texts with an origin each."""
 
 
 class HistorySource(Struct, frozen=True):
@@ -45,8 +45,11 @@ class HistorySource(Struct, frozen=True):
 
 
 class Origin(Struct, frozen=True):
-    """Where a record's line, or a field, is from: `by` is None where it is not committed as it is; `is_boundary` says that a
-    shallow clone's history ends there, so that it may be older. `uri` cites the record."""
+    """The origin of a record's line, or of a field. `uri` cites the record.
+
+    `by` is None where it is not committed in this form; `is_boundary`: a shallow clone's history ends there, so
+    that it may be older.
+    """
 
     path: str
     line_no: int
@@ -56,7 +59,7 @@ class Origin(Struct, frozen=True):
 
 
 class FieldOrigin(Struct, frozen=True):
-    """A field of a record, its value as JSON source text, and where that is from."""
+    """A field of a record, its value as JSON source text, and its origin."""
 
     name: str
     text: str
@@ -64,8 +67,10 @@ class FieldOrigin(Struct, frozen=True):
 
 
 class LineOrigin(Struct, frozen=True):
-    """Lines of a file, `first` to `last`, that are from one commit; `path`, `by` and `is_boundary` as of `Origin`. `repository` is the
-    work tree of the file, where that is another one than the base's."""
+    """Lines of a file, `first` to `last`, from one commit; `path`, `by` and `is_boundary` as in `Origin`.
+
+    `repository` is the work tree of the file, where that differs from the base's.
+    """
 
     first: int
     last: int
@@ -76,8 +81,11 @@ class LineOrigin(Struct, frozen=True):
 
 
 class LogEntry(Struct, frozen=True):
-    """One change of a record, and who committed it; None where it is not committed. `record` is it as it was then, None where it
-    was deleted. `is_boundary` says that history ends there, so that the record may be older."""
+    """A change of a record, and who committed it; None where it is not committed.
+
+    `record` is its version then, None where it was deleted. `is_boundary`: history ends there, so that the
+    record may be older.
+    """
 
     by: Signature | None
     change: RecordChange
@@ -86,13 +94,13 @@ class LogEntry(Struct, frozen=True):
 
 
 def origins(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> dict[int, Origin]:
-    """Where the lines of records of one type are from, by `__id`."""
+    """Return the origins of records' lines of one type, by `__id`."""
     text_origins = _trace_origins(source, kind, list(rows), lambda line: {"": line})
     return {number: origin for (number, _), origin in text_origins.items()}
 
 
 def select_committed(source: HistorySource, kind: RecordType, rows: Iterable[StoredRow]) -> frozenset[int]:
-    """Those of some records, by `__id`, that stand in the revision in the same file with the same line."""
+    """Return the ids of the records that the revision has in the same file with the same line."""
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
         entries = finder.committed()
@@ -103,9 +111,12 @@ def select_committed(source: HistorySource, kind: RecordType, rows: Iterable[Sto
 
 
 def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | None = None) -> list[FieldOrigin]:
-    """Where the fields of one record are from, in the order of its line; or where each value below a field is from that stands
-    at a path or below it: `names.fr` in a map; in a list `tags[0]` by its place, or `tags["red"]` by what it is where the
-    schema merges the list as a set. Empty where nothing stands there."""
+    """Return the origins of one record's fields, in the order of its line, or of the values at `path` and below
+    it.
+
+    A path is `names.fr` in a map; in a list `tags[0]` by index, or `tags["red"]` by value where the schema
+    merges the list as a set. Empty where nothing is there.
+    """
     sets = [name for name, rule in kind.merge_rules.items() if rule == "set"]
 
     def parted(line: bytes) -> Texts:
@@ -123,8 +134,10 @@ def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | 
 
 
 def lines(root: Path, path: str, count: int, at: Revision | None) -> list[LineOrigin]:
-    """Where the lines of a document's file are from, `count` of them, by the repository that it lies in; `at` is the revision that
-    it was read at, None for the file as it is. Raises `errors.StateError` (E_GIT)."""
+    """Return the origins of the `count` lines of a document's file, by the repository in which it lies.
+
+    `at` is the revision at which it was read, None for the file on disk. Raises `errors.StateError` (E_GIT).
+    """
     folder, name = (root, path) if at else ((root / path).parent, path.rpartition("/")[2])
     commits = line_commits(folder, name, at.commit if at else "") or [None] * count
     if len(commits) != count:
@@ -146,7 +159,7 @@ def lines(root: Path, path: str, count: int, at: Revision | None) -> list[LineOr
 
 
 def _iter_leaves(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[str, bytes]]:
-    """The values that hold no others, by path."""
+    """Yield the values that contain no others, by path."""
     if text.startswith("{") and text != "{}":
         for key, (_, value) in split(text.encode()).items():
             yield from _iter_leaves(f"{name}.{key}", value, ())
@@ -160,8 +173,11 @@ def _iter_leaves(name: str, text: str, sets: Collection[str]) -> Iterator[tuple[
 
 
 def changes(source: HistorySource, kind: RecordType, identity: Identity, tree: Tree) -> list[LogEntry]:
-    """What became of a record, the newest change first: of the one with this identity in the tree, else of the one that had it last,
-    whatever that is called now, and whether it is there or not. Empty where nothing is known of it."""
+    """Return the changes of a record, newest first; empty where nothing is known of it.
+
+    It is the record with this identity in the tree, else the one that had it last, whatever its name is now,
+    deleted or not.
+    """
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
         record_id = tree.id_of(kind, identity)
@@ -173,13 +189,13 @@ def changes(source: HistorySource, kind: RecordType, identity: Identity, tree: T
 
 
 def _read_signatures(root: Path, commits: Iterable[str]) -> tuple[Mapping[str, Signature], Collection[str]]:
-    """Who made these commits, and those at which a shallow clone's history ends."""
+    """Return the authors of these commits, and the commits at which a shallow clone's history ends."""
     by = revisions.signatures(root, commits)
     return by, revisions.boundary(root) if by else ()
 
 
 class _LinePlace(Struct, frozen=True):
-    """A record's line (canonical, without LF) and where it stands; lines count from 1."""
+    """A record's line (canonical, without LF) and its place; lines count from 1."""
 
     path: str
     line: bytes
@@ -187,7 +203,9 @@ class _LinePlace(Struct, frozen=True):
 
 
 class _Finder(Struct, frozen=True):
-    """Finds the records of one type in parts of any time, and of documents those that no .gitignore of that time left out."""
+    """A finder of the records of one type in parts of any revision; documents only where that revision's
+    .gitignore kept them.
+    """
 
     source: HistorySource
     kind: RecordType
@@ -202,16 +220,16 @@ class _Finder(Struct, frozen=True):
 
     @property
     def places(self) -> tuple[str, ...]:
-        """The folder, and the .gitignore files above it that bind it."""
+        """The folder, and the .gitignore files above it that apply to it."""
         return (self.folder, *places_above(self.source.root, [self.kind]))
 
     @property
     def at(self) -> Revision | None:
-        """Where history begins; there is none of documents that lie outside of the base."""
+        """The revision where history begins; None for documents outside of the base."""
         return None if self.kind.source is not None and self.kind.source.is_outside else self.source.at
 
     def steps(self) -> Iterator[CommitStep]:
-        """The commits that touched the type's folder, or what binds it, the newest first."""
+        """Yield the commits that touched the type's folder, or its .gitignore files, newest first."""
         return revisions.steps(self.source.root, self.at, self.places) if self.at else iter(())
 
     def committed(self) -> Mapping[str, TreeEntry]:
@@ -219,7 +237,7 @@ class _Finder(Struct, frozen=True):
         return self._read_files(self.at) if self.at else {}
 
     def _read_files(self, at: Revision) -> dict[str, TreeEntry]:
-        """The type's files in a revision, whose .gitignore files are known from then on."""
+        """Return the type's files in a revision, and store its .gitignore files."""
         entries = revisions.entries(self.source.root, at, self.places)
         ignore_files = self._ignored[at.commit] = IgnoreFiles.read(self.source.root, entries)
         return {path: entry for path, entry in entries.items() if self._should_serve(path, ignore_files)}
@@ -228,7 +246,7 @@ class _Finder(Struct, frozen=True):
         return self.kind.source is None or not ignore_files.leaves_out(self.kind.source, path)
 
     def _read_parent_files(self, step: CommitStep, index: int) -> tuple[dict[str, TreeEntry], IgnoreFiles]:
-        """The files of a parent of a commit in which the two may differ, and the .gitignore files there."""
+        """Return the files of a commit's parent in which the two may differ, and the parent's .gitignore files."""
         commit, parent, touched_files = step.commit, step.parents[index], step.touched[index]
         old = {file.path: file.old for file in touched_files if file.old is not None}
         if self.kind.source is None or not self.kind.source.gitignore:
@@ -246,7 +264,7 @@ class _Finder(Struct, frozen=True):
         return {path: entry for path, entry in old.items() if self._should_serve(path, ignore_files)}, ignore_files
 
     def befores(self, step: CommitStep, number: int, after: _LinePlace | None) -> Iterator[_LinePlace | None]:
-        """The record in each parent of a commit; `after` itself where its file is the same there."""
+        """Yield the record in each parent of a commit; `after` itself where its file is the same there."""
         for index, touched_files in enumerate(step.touched):
             files, ignore_files = self._read_parent_files(step, index)
             if after is not None and all(file.path != after.path for file in touched_files):
@@ -259,7 +277,7 @@ class _Finder(Struct, frozen=True):
                 yield self.among(files, number, after.path if after else "")
 
     def _find_document(self, touched_files: Iterable[Touched], path: str) -> _LinePlace | None:
-        """A document in a parent of a commit, in which its file may have had another name."""
+        """Return a document in a parent of a commit, in which its file may have had another name."""
         type_files = [item for item in touched_files if find_part(self.kind, item.path)]
         old = {item.path: item.old.blob for item in type_files if item.old is not None and item.old.mode in REGULAR}
         new = {item.path: item.new.blob for item in type_files if item.new is not None and item.new.mode in REGULAR}
@@ -272,7 +290,7 @@ class _Finder(Struct, frozen=True):
         return _LinePlace(path, line, 1) if line else None
 
     def among(self, entries: Mapping[str, TreeEntry], number: int, first: str = "") -> _LinePlace | None:
-        """The record in one of these files, looked for where it was `first`."""
+        """Return the record in one of these files, searching `first` first."""
         if first in entries and (place := self._find_in_file(first, entries[first], number)):
             return place
         places = (self._find_in_file(path, entries[path], number) for path in sorted(entries) if path != first)
@@ -290,7 +308,7 @@ class _Finder(Struct, frozen=True):
                 index = data.count(b"\n", 0, at)
                 line_no = lines.numbers[index] if lines.numbers else index + 1
                 return _LinePlace(path, data[at : end if end >= 0 else len(data)], line_no)
-        # It may stand in a line that is not in canonical form.
+        # The record may stand in a line that is not canonical.
         known_lines = frozenset(line for line in data.split(b"\n") if line.startswith(b'{"__id":'))
         if data.count(b"\n") == len(known_lines) and data.endswith(b"\n"):
             return None
@@ -298,7 +316,7 @@ class _Finder(Struct, frozen=True):
         return next((_LinePlace(path, row.line, row.line_no) for row in rows if row.record.id == number), None)
 
     def _read_lines(self, path: str, data: bytes) -> DocumentLines:
-        """What a file holds of the type, as lines."""
+        """Return a file's records of the type, as lines."""
         if self.kind.source is None:
             return DocumentLines(data, ())
         part = find_part(self.kind, path)
@@ -310,7 +328,10 @@ class _Finder(Struct, frozen=True):
         return lines.rows
 
     def change(self, *sides: _LinePlace | None) -> tuple[RecordChange, Record | None] | None:
-        """Two lines as a change, and the record after it; None where neither can be read as a record of today's type, or both say the same."""
+        """Return the change between two lines, and the record after it.
+
+        None where neither can be read as a record of today's type, or both are equal.
+        """
         rows = [self._rows(side.path, side.line + b"\n") if side else () for side in sides]
         old, new = (
             some[0].place_at_line(side.line_no) if side and some else None
@@ -320,7 +341,7 @@ class _Finder(Struct, frozen=True):
         return None if is_same else (change_of(self.kind, old, new), new.record if new else None)
 
     def recover_record_number(self, identity: Identity) -> int:
-        """The `__id` of a record that is gone: as the last commit that had it says."""
+        """Return the `__id` of a deleted record, from the last commit that had it."""
         values = dict(zip(self.kind.identity_fields, map(component_value, identity), strict=True))
         identity_pattern = re.escape(encode(values, LineShape(self.kind.identity_fields))[1:-1])
         line = re.compile(rb'^\{"__id":([0-9]+),' + identity_pattern + rb"[,}]", re.MULTILINE)
@@ -368,12 +389,15 @@ def _trace_origins(
 
 
 _Carried = tuple[_LinePlace, Texts]
-"""A record on its way back through history: where it stands in a commit, and the texts that are not yet explained."""
+"""A record on its way back through history: its place in a commit, and the texts without an origin yet."""
 
 
 def _trace_commits(finder: _Finder, rows: Iterable[StoredRow], split_line: Parted) -> dict[tuple[int, str], str | None]:
-    """The commit of each text, None where it is not committed: from the revision back through the commits that touched the
-    type's folder, until every text is explained."""
+    """Return the commit of each text, None where it is not committed.
+
+    The walk goes from the revision back through the commits that touched the type's folder, until every text is
+    explained.
+    """
     commits_by_text: dict[tuple[int, str], str | None] = {}
     start: dict[int, _Carried] = {}
     entries = finder.committed()

@@ -1,4 +1,4 @@
-"""A report that must not grow past a size: which pieces of which sections are shown, and what is said of the others."""
+"""Reports of limited size: the pieces of sections that are shown, and the lines about those left out."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,8 +11,11 @@ _NAMED = 8
 
 
 class ReportSection(Struct, frozen=True):
-    """Pieces of text of one sort, the first the most important. `share` (0 to 1) is the part of the budget that the section
-    may have even where others want it; `of` says of what each piece is (a type)."""
+    """Pieces of text of one sort, the most important first.
+
+    `share` (0 to 1) is the part of the budget that the section may have even where others want it; `of` names
+    the type of each piece.
+    """
 
     head: str
     pieces: Callable[[], Iterable[str]]
@@ -28,11 +31,13 @@ def fit_sections(
     end: Callable[[Sequence[int]], str] = lambda shown_pieces: "",
     room: int = 0,
 ) -> str:
-    """`start`, the sections with as many pieces as fit into `budget` bytes, and what `end` makes, in at most `room` bytes, of how
-    many pieces of each section are shown.
+    """Return `start`, the sections with as many pieces as fit into `budget` bytes, and `end`.
 
-    Where pieces are left out, a line says how many and of what. A section that has no pieces is not there. What no section
-    needs of its share goes to the others, the first ones first. `start`, `end`, heads and these lines are always there.
+    `end` gets the number of shown pieces of each section, and returns at most `room` bytes.
+
+    Where pieces are left out, a line counts them by type. A section without pieces is left out. What a section
+    does not need of its share goes to the others, first ones first. `start`, `end`, heads and these lines are
+    always shown.
     """
     there = [section for section in sections if section.of]
     free_bytes = max(0, budget - size(start) - room - sum(map(_measure_frame, there)))
@@ -48,12 +53,12 @@ def fit_sections(
 
 
 def size(text: str) -> int:
-    """Of a line in bytes, with its LF."""
+    """Return the bytes of a line, with its LF."""
     return len(text.encode("utf-8", "replace")) + 1
 
 
 def more(of: Sequence[str]) -> str:
-    """What is left out, by what it is.
+    """Return a count of what is left out, by type.
 
     >>> more(["Note", "Character", "Note"])
     '3 more (2 `Note`, 1 `Character`)'
@@ -66,14 +71,14 @@ def more(of: Sequence[str]) -> str:
 
 
 def _measure_frame(section: ReportSection) -> int:
-    """The bytes that a section has at most without its pieces."""
+    """Return the bytes that a section takes at most without its pieces."""
     names = sorted(map(size, set(section.of)), reverse=True)[: _NAMED + 1]
     tail = sum(names) + (len(names) + 1) * (len(f"{len(section.of):,}") + 12) + 12
     return size(section.head) + size(section.foot) + tail
 
 
 def _take_pieces(pieces: Iterable[str], room: int) -> list[str]:
-    """The pieces that could be shown if there were nothing else."""
+    """Return the pieces that would fit if there were nothing else."""
     selection = []
     for piece in pieces:
         room -= size(piece)

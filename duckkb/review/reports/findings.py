@@ -1,8 +1,8 @@
-"""Findings as reports tell them: those that say the same of many records once, as lines of text, as GitHub's workflow commands
-(lines in a job's log that GitHub shows beside the lines of files), as objects; and how a command that judges ended.
+"""Findings in reports: grouped, as lines of text, as GitHub's workflow commands, and as objects.
 
-One that could not run says so where the answer would have stood, so that nobody takes silence, or what was said before, for
-an answer.
+Workflow commands are lines in a job's log that GitHub shows beside the lines of files. It also holds the
+outcome of a command that judges: a command that could not run says so in place of the answer, so that nobody
+takes silence, or an earlier answer, for it.
 """
 
 import re
@@ -26,8 +26,11 @@ _INDEX = re.compile("/[0-9]+(?=/|$)")
 
 
 def group_findings(findings: Iterable[Finding]) -> list[tuple[Finding, ...]]:
-    """Findings of one rule about one field of one type together, in the order of their first ones; of those that are about
-    no record, those that say the same but for numbers. Three and fewer stay by themselves."""
+    """Group the findings of one rule about one field of one type, in the order of their first ones.
+
+    Findings about no record are grouped where their messages differ in numbers alone. Three and fewer are not
+    grouped.
+    """
     groups_by_key: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
         subject = finding.type or _NUMBER.sub("0", finding.message)
@@ -37,9 +40,9 @@ def group_findings(findings: Iterable[Finding]) -> list[tuple[Finding, ...]]:
 
 
 def count_findings(findings: Iterable[Finding]) -> list[str]:
-    """How many errors and warnings there are, in words; nothing of those that there are none of.
+    """Return the number of errors and warnings, in words; empty where there are none.
 
-    >>> counted([Finding("W_GUARD", "x"), Finding("W_GUARD", "y")])
+    >>> count_findings([Finding("W_GUARD", "x"), Finding("W_GUARD", "y")])
     ['2 warnings']
     """
     errors = [finding.is_error for finding in findings]
@@ -48,22 +51,24 @@ def count_findings(findings: Iterable[Finding]) -> list[str]:
 
 
 def summarize_groups(findings: Iterable[Finding], prefix: str = "") -> list[Finding]:
-    """A finding a group: the first one, with a word on how many more there are and where the next ones stand; `prefix` is
-    set before their paths.
+    """Return one finding a group: the first, with the number of the others and the next places.
 
-    >>> [one.message for one in told(Finding("E_SCHEMA", "is no text", "a", line, type="T") for line in (1, 2, 3, 4))]
+    `prefix` is set before their paths.
+
+    >>> findings = [Finding("E_SCHEMA", "is no text", "a", line, type="T") for line in (1, 2, 3, 4)]
+    >>> [finding.message for finding in summarize_groups(findings)]
     ['is no text; 3 more like it: a:2, a:3, a:4']
     """
     return [_merge_group(some, prefix) for some in group_findings(findings)]
 
 
 def lines(findings: Iterable[Finding], prefix: str) -> Iterator[str]:
-    """A line a group, with paths as they are in the base."""
+    """Yield one line a group, with paths as they are in the base."""
     return map(str, summarize_groups(findings))
 
 
 def list_group_objects(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """The groups of more than one for programs, which find each finding among the others."""
+    """Return the groups of more than one finding as plain data; programs find each among the findings."""
     return [
         {
             "code": some[0].code,
@@ -85,8 +90,10 @@ def _merge_group(some: Sequence[Finding], prefix: str) -> Finding:
 
 
 def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
-    """A command for the findings that say the same, errors first, as GitHub shows only the first ten of each kind in a
-    step. `prefix` is the folder of the knowledge base inside its repository, empty or with `/` at its end."""
+    """Yield one command a group, errors first, since GitHub shows only the first ten of each kind in a step.
+
+    `prefix` is the folder of the knowledge base inside its repository, empty or with `/` at its end.
+    """
     for finding in sorted(summarize_groups(findings, prefix), key=lambda item: not item.is_error):
         where = {"file": finding.rooted(prefix).path, "line": str(finding.line or 1)} if finding.path else {}
         title = " ".join(part for part in (finding.code, finding.type, finding.identity) if part)
@@ -96,7 +103,7 @@ def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
 
 
 def command(kind: str, message: str, **properties: str) -> str:
-    r"""One workflow command, with what would end it or a property of it escaped as GitHub reads it.
+    r"""Return one workflow command, escaped as GitHub reads it.
 
     >>> command("notice", "50 %\nof all", title="a,b:c")
     '::notice title=a%2Cb%3Ac::50 %25%0Aof all'
@@ -114,21 +121,23 @@ def _escape_data(text: str) -> str:
 
 
 def judge_findings(errors: int, warnings: int = 0, *, fail_on: str | None = "error", is_judged: bool = True) -> Outcome:
-    """`findings` where there are errors, or warnings where these count too (`fail_on` is `warning`); `not_judged` where there are
-    none as nobody looked for all of them."""
+    """Return `findings` where there are errors, or warnings where `fail_on` is `warning`.
+
+    Return `not_judged` where there are none, but not every rule was checked.
+    """
     if errors or (fail_on == "warning" and warnings):
         return "findings"
     return "passed" if is_judged else "not_judged"
 
 
 def iter_stop_commands(problem: DuckkbError, prefix: str) -> Iterator[str]:
-    """What stopped a command as GitHub's workflow commands: its findings where they are, then the whole of it."""
+    """Yield the error that stopped a command as GitHub's workflow commands: its findings, then the whole."""
     yield from commands(problem.findings, prefix)
     yield command("error", f"could not run: {problem.message}\n{_find_remedy(problem)}", title=problem.code)
 
 
 def iter_stop_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
-    """What stopped a command as a section of a comment, all data in spans of code."""
+    """Yield the error that stopped a command as a section of a comment, all data in code spans."""
     yield "### Could not run"
     yield ""
     yield f"This is no verdict on the change. `{problem.code}`: {span(cut(problem.message, _LONGEST))}"

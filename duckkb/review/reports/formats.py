@@ -1,6 +1,7 @@
-"""The formats of reports, by the names that `--format` takes. To add one: a line here, and the function that it names.
+"""The formats of reports, by the names that `--format` takes.
 
-A writer makes lines of text, and knows what of the data must not act where it is shown.
+To add one, add a line here and the function that it names.
+A writer makes lines of text, and escapes what must not act where it is shown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,23 +12,27 @@ from msgspec import Struct
 
 
 class ReportFormat(Struct, frozen=True):
-    """`writer` is the module below `duckkb.review` and its function, which are imported when they are asked for. `budget` is
-    the most bytes where nothing else is asked for, None where the report is told whole. `is_judged`: who reads it takes it for
-    what is to be said of a change, so that it has all findings; others have them where they are asked for."""
+    """A format of a report.
+
+    `writer` is the module below `duckkb.review` and its function, which are imported on demand. `budget` is the
+    default limit in bytes, None for a whole report.
+    `is_judged`: its readers take it for the complete judgement of a change, so that it always has all findings;
+    other formats have them on request.
+    """
 
     writer: str
     budget: int | None = None
     is_judged: bool = False
 
     def lines(self, *given: Any) -> Iterator[str]:
-        """Pieces of text, each without the LF behind it."""
+        """Yield pieces of text, each without its final LF."""
         module, _, name = self.writer.partition(":")
         yield from getattr(import_module(f"duckkb.review.{module}"), name)(*given)
 
 
 _BUDGET = 1_000_000
 _OF_A_COMMENT = 60_000
-"""A forge takes a comment of 65,536 bytes."""
+"""Bytes of a comment; a forge accepts 65,536."""
 
 DIFF: Mapping[str, ReportFormat] = {
     "text": ReportFormat("diff.text:render", _BUDGET),
@@ -38,22 +43,22 @@ DIFF: Mapping[str, ReportFormat] = {
     "json": ReportFormat("diff.report:iter_json", _BUDGET),
     "jsonl": ReportFormat("diff.report:iter_lines", _BUDGET),
 }
-"""Of a difference and how it is to be shown."""
+"""Formats of a difference; a writer gets it and the options."""
 ROWS_BUDGET = _BUDGET
-"""Of a difference as rows."""
+"""Budget of a difference as rows."""
 
 CHECK: Mapping[str, ReportFormat] = {
     "text": ReportFormat("reports.findings:lines"),
     "github": ReportFormat("reports.findings:commands"),
     "sarif": ReportFormat("reports.sarif:lines"),
 }
-"""Of findings and the folder of the base inside its repository: those by which they are read, not one by one."""
+"""Formats of findings; a writer gets them and the folder of the base inside its repository."""
 
 IMPACT: Mapping[str, ReportFormat] = {
     "text": ReportFormat("impact.impact_report:iter_text"),
     "markdown": ReportFormat("impact.impact_report:iter_markdown", 30_000),
 }
-"""Of an impact and the budget of a comment, in which the records that differ need room too."""
+"""Formats of an impact; a writer gets it and the budget of a comment, which also has the differing records."""
 
 REVIEW: Mapping[str, ReportFormat] = {
     "markdown": ReportFormat("verdict:iter_comment", _OF_A_COMMENT),
@@ -62,7 +67,7 @@ REVIEW: Mapping[str, ReportFormat] = {
     "sarif": ReportFormat("verdict:iter_sarif"),
     "json": ReportFormat("verdict:iter_json", _BUDGET),
 }
-"""Of a review and how its difference is to be shown."""
+"""Formats of a review; a writer gets it and the options of its difference."""
 
 STOPPED: Mapping[str, ReportFormat] = {
     "github": ReportFormat("reports.findings:iter_stop_commands"),
@@ -70,5 +75,7 @@ STOPPED: Mapping[str, ReportFormat] = {
     "md": ReportFormat("reports.findings:iter_stop_markdown"),
     "sarif": ReportFormat("reports.sarif:build_stop_log"),
 }
-"""Of what stopped a command that judges, and the folder of the base inside its repository: those formats whose readers see
-nothing of stderr (`md` of verbs that print a table by it)."""
+"""Formats of the error that stopped a command that judges, for readers who do not see stderr.
+
+A writer gets the error and the folder of the base inside its repository (`md` is for verbs that print a table by it).
+"""

@@ -1,7 +1,7 @@
-"""One HTML file with everything in it. It asks no network: a policy in its head forbids it, and every script but its own.
+"""A self-contained HTML file. A policy in its head forbids network requests, and every script but its own.
 
-The data is JSON in a block that no browser runs. In it `<` is escaped, so nothing in it can end the block; the script puts
-it on the page as text, never as markup.
+The data is JSON in a block that no browser runs. In it `<` is escaped, so that no data can end the block; the
+script inserts it as text, never as markup.
 """
 
 import base64
@@ -16,12 +16,12 @@ from duckkb.review.reports.markup import dumps
 from duckkb.rules.invisible import visible
 
 KINDS = {"same": 0, "gone": 1, "new": 2, "cut": 0}
-"""The runs of `diff.words` as the script has them."""
+"""The numbers that the script uses for the runs of `diff.words`."""
 _HERE = Path(__file__).parent
 
 
 def document(title: str, data: Iterable[str], script: Path) -> Iterator[str]:
-    """A page, piece by piece: `data` are the pieces of one JSON value as `safe` writes it, `script` draws it."""
+    """Yield a page in pieces: `data` are the pieces of one JSON value as `safe` writes it, `script` draws it."""
     style = (_HERE / "page.css").read_text("utf-8")
     code = "\n".join(path.read_text("utf-8") for path in (_HERE / "page.js", script))
     yield _render_head(title, style, code)
@@ -31,12 +31,12 @@ def document(title: str, data: Iterable[str], script: Path) -> Iterator[str]:
 
 
 def safe(value: Any) -> str:
-    """JSON that ends no block of HTML."""
+    """Return JSON that cannot end a block of HTML."""
     return dumps(value).replace("<", "\\u003c")
 
 
 def convert_finding(one: Finding) -> dict[str, str]:
-    """A finding as the script shows it."""
+    """Return a finding as the script shows it."""
     record = f"{one.type} {one.identity}" if one.type else ""
     entries = {"code": one.code, "place": one.place, "record": record, "field": one.field}
     entries |= {"message": one.message, "remedy": one.remedy}

@@ -1,7 +1,7 @@
-r"""Data inside text: on one line of a terminal, whose places it takes; and inside Markdown, where it cannot act: spans and
-blocks of code that nothing in them can end.
+"""Data inside text: on one line of a terminal; and inside Markdown, as inert spans and blocks of code.
 
-In code a forge reads no mention, reference, link, picture, HTML or formula. All data of a report stands in one of these.
+In code a forge reads no mention, reference, link, picture, HTML or formula, and no data can end the code. All
+data of a report stands in one of these.
 """
 
 import json
@@ -20,7 +20,7 @@ _LINE_ENDS = re.compile("[\n\r\u2028\u2029]")
 
 
 def span(text: str) -> str:
-    r"""A text of any kind as a span of code on one line; what ends a line and what is not seen stand there as escapes.
+    r"""Return a text of any kind as a code span on one line; line ends and invisible characters are escaped.
 
     >>> span("a`b"), span("x\ny"), span("")
     ('``a`b``', '`x\\u000ay`', '` `')
@@ -35,7 +35,7 @@ def span(text: str) -> str:
 
 
 def line(text: str) -> str:
-    r"""A text of any kind on one line of a terminal.
+    r"""Return a text of any kind on one line of a terminal.
 
     >>> line("x\ny\u202e")
     'x\\ny\\u202e'
@@ -44,7 +44,7 @@ def line(text: str) -> str:
 
 
 def many(number: int, noun: str) -> str:
-    """A count in words.
+    """Return a count in words.
 
     >>> many(1, "record"), many(3000, "record")
     ('1 record', '3,000 records')
@@ -53,29 +53,29 @@ def many(number: int, noun: str) -> str:
 
 
 def dumps(value: Any) -> str:
-    """JSON on one line, as short as it can be."""
+    """Return compact JSON on one line."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def cell(text: str) -> str:
-    """A span of code in a cell of a table, which a bar would end even there."""
+    """Return a code span for a cell of a table, in which a bar is escaped."""
     return span(text).replace("|", "\\|")
 
 
 def block(lines: Iterable[str], language: str = "") -> str:
-    """Lines of any kind as a block of code. What is not seen stands there as escapes."""
+    """Return lines of any kind as a block of code, with invisible characters escaped."""
     plain = [_limit_ticks(visible(line)) for line in lines]
     fence = "`" * max(3, *(_measure_ticks(line) + 1 for line in plain)) if plain else "```"
     return "\n".join([fence + language, *plain, fence])
 
 
 def link_text(text: str, address: str) -> str:
-    """Data as a span of code, which leads to an `address` that is ours, where there is one."""
+    """Return data as a code span, linked to an `address` of ours where there is one."""
     return f"[{span(text)}]({address})" if address else span(text)
 
 
 def finding_line(finding: Finding, address: str = "") -> str:
-    """A finding as an item of a list; `address` is the page of its place."""
+    """Return a finding as an item of a list; `address` is the page of its place."""
     place = f" {link_text(cut(finding.place, 200), address)}" if finding.path else ""
     who = "".join(f" {span(cut(name, 200))}" for name in (finding.type, finding.identity) if name)
     field = f" {span(cut(finding.field, 100))}" if finding.field else ""
@@ -86,7 +86,7 @@ def finding_line(finding: Finding, address: str = "") -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """A text of at most `longest` characters and a word on how much of it is missing."""
+    """Return a text of at most `longest` characters, with a note on the length of the rest."""
     return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest:,} more)"
 
 
@@ -95,12 +95,12 @@ def _measure_ticks(text: str) -> int:
 
 
 def _limit_ticks(text: str) -> str:
-    """Without runs of ticks that would make a fence of any length."""
+    """Return the text without runs of ticks that would make a fence of any length."""
     return _TICKS.sub(lambda run: run[0] if len(run[0]) <= _LONGEST_RUN else escape("`") * len(run[0]), text)
 
 
 def places(text: str) -> int:
-    """How many places of a terminal a text takes.
+    """Return the columns that a text takes on a terminal.
 
     >>> places("ab"), places("数据"), places("é"), places("🦆")
     (2, 4, 1, 2)
@@ -110,7 +110,7 @@ def places(text: str) -> int:
 
 @cache
 def place(character: str) -> int:
-    """How many places one character takes."""
+    """Return the columns that one character takes."""
     if unicodedata.category(character) in ("Mn", "Me", "Cf") or "\u1160" <= character <= "\u11ff":
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0, which code scanning on forges and editors reads (OASIS, sarif-v2.1.0)."""
+"""Findings as SARIF 2.1.0, the format of code scanning on forges and in editors (OASIS, sarif-v2.1.0)."""
 
 import hashlib
 import re
@@ -21,29 +21,32 @@ _CODE_SPAN = re.compile("`([^`]*)`")
 
 
 def lines(findings: Iterable[Finding], prefix: str) -> Iterator[str]:
-    """The log of a run on one line."""
+    """Yield the log of a run on one line."""
     yield _format_log(build_log(findings, version("duckkb"), prefix))
 
 
 def build_stop_log(problem: DuckkbError, prefix: str) -> Iterator[str]:
-    """The log of a run that was not carried out."""
+    """Yield the log of a run that was not carried out."""
     yield _format_log(build_log(problem.findings, version("duckkb"), prefix, stopped=problem))
 
 
 def _format_log(log: Mapping[str, Any]) -> str:
-    """In the log of a job nothing of it is a command."""
+    """Return the log as JSON, in which the log of a CI job finds no workflow command."""
     return dumps(log).replace("##[", "#\\u0023[")
 
 
 def build_log(
     findings: Iterable[Finding], version: str, prefix: str = "", *, stopped: DuckkbError | None = None
 ) -> dict[str, Any]:
-    """One log with one run. `version` is duckkb's; `prefix` the folder of the base inside its repository, empty or with a
-    final `/`: paths are told from the root of the repository, percent-encoded. What has no path is told of config.yaml. `stopped` is what kept duckkb from
-    judging: the run did not succeed then, and says why.
+    """Return one log with one run.
 
-    Findings that say the same are one result, of whose `occurrenceCount` the first are `relatedLocations`.
-    A finding's fingerprint names rule, record and field, so that it is known again when its line has moved.
+    `version` is duckkb's; `prefix` the folder of the base inside its repository, empty or with a final `/`.
+    Paths are relative to the root of the repository, percent-encoded; a finding without a path is placed at
+    config.yaml. `stopped` is the error that kept duckkb from judging: then the run failed, and says why.
+
+    Findings that say the same are one result: `occurrenceCount` is their number, and the first are
+    `relatedLocations`. A finding's fingerprint names rule, record and field, so that it is recognized when its
+    line has moved.
     """
     findings = list(findings)
     groups = list(zip(summarize_groups(findings, prefix), group_findings(findings), strict=True))
@@ -51,7 +54,7 @@ def build_log(
     driver: dict[str, Any] = {"name": "duckkb", "version": version, "semanticVersion": version}
     driver |= {"rules": [_describe_rule(name) for name in names]}
     results = [_build_result(finding, some, names.index(finding.code), prefix) for finding, some in groups]
-    # Where the repository lies differs from machine to machine; a reader of the log knows it.
+    # The repository's location differs between machines; a reader of the log knows it.
     root = {_ROOT: {"description": {"text": "The root of the repository."}}}
     run = {"tool": {"driver": driver}, "invocations": [_describe_run(stopped)], "originalUriBaseIds": root}
     run |= {"columnKind": "unicodeCodePoints", "results": results}
@@ -81,7 +84,7 @@ def _describe_rule(name: str) -> dict[str, Any]:
 
 
 def _build_result(finding: Finding, alike: Sequence[Finding], rule: int, prefix: str) -> dict[str, Any]:
-    """`alike` are all that say the same, the finding itself first."""
+    """Return the result of a group; `alike` are all its findings, the first itself included."""
     field = f"{finding.field}: " if finding.field else ""
     remedy = f" ({_strip_code_spans(finding.remedy)})" if finding.remedy else ""
     more = {
@@ -126,7 +129,7 @@ def _strip_code_spans(text: str) -> str:
 
 
 def _escape_text(text: str) -> str:
-    r"""A message of plain text in which nothing is a link or a placeholder (SARIF 3.11).
+    r"""Return a message of plain text in which nothing is a link or a placeholder (SARIF 3.11).
 
     >>> _escape_text("[a](b) {0} [c]")
     '\\[a\\](b) {{0}} \\[c\\]'

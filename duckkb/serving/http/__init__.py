@@ -1,1 +1,1 @@
-"""The base over HTTP: one application with /mcp, /query, /actions and what operators ask."""
+"""The base over HTTP: one application with /mcp, /query, /actions and operators' routes."""

@@ -36,13 +36,13 @@ from duckkb.serving.web.sessions import Sessions
 _PROBE_S = 2.0
 _SETTLED_S = 1.0
 _SMALL = 8 * 1024
-"""Bytes that are read within some milliseconds, whatever they say."""
+"""Bytes that are checked within some milliseconds, whatever they hold."""
 
 
 def application(
     front: Front, sessions: Sessions, tokens: BearerTokens, mount: McpMount, measures: Measures, doors: Doors
 ) -> ASGIApp:
-    """/mcp is the mount's, and the pages are those of `sessions`."""
+    """Build the application: /mcp belongs to the mount, and the pages to `sessions`."""
     routes = _Routes(front, measures, doors.metrics_open)
     measures.watch("calls_waiting", "Calls that wait for their turn", lambda: float(front.admission.waiting))
     measures.watch("calls_active", "Calls under way", lambda: float(front.admission.active))
@@ -108,7 +108,7 @@ class _Routes:
 
     async def metrics(self, request: Request) -> Response:
         call: Asked | None = request.scope.get(ASKED)
-        if call is not None and call.caller.types is not None:  # they count what others have
+        if call is not None and call.caller.types is not None:  # measures count other tenants' records too
             await asyncio.to_thread(call.audit, "http metrics", "E_FORBIDDEN")
             return make_error_response(Refused("measures are for who may see the whole base", "E_FORBIDDEN"))
         return Response(await asyncio.to_thread(self._measures.text), media_type=CONTENT_TYPE)
@@ -118,14 +118,18 @@ class _Routes:
 
 
 class Bodies:
-    """What requests say. To read megabytes takes seconds, as all that is wrong with them is looked for: of each tenant one such body
-    is read at a time, in a thread, so that nobody else waits for it. A reading whose caller has gone keeps its turn to its end."""
+    """A reader of request bodies.
+
+    Checking megabytes takes seconds, as every fault in them is searched for. So one such body of each tenant is
+    read at a time, in a thread, and nobody else waits for it. A reading whose client has left keeps its turn to
+    its end.
+    """
 
     def __init__(self) -> None:
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def read(self, reader: Callable[[bytes], dict[str, Any]], raw: bytes, tenant: str) -> dict[str, Any]:
-        """What `reader` makes of it. Raises what that raises."""
+        """Return what `reader` makes of the body. Raises what it raises."""
         if len(raw) <= _SMALL:
             return reader(raw)
         turn = self._turns.setdefault(tenant, asyncio.Lock())
@@ -134,7 +138,7 @@ class Bodies:
         def ended(reading: asyncio.Future[dict[str, Any]]) -> None:
             turn.release()
             if not reading.cancelled():
-                reading.exception()  # else asyncio reports what nobody waits for any more
+                reading.exception()  # otherwise asyncio reports an exception that was never retrieved
 
         reading = asyncio.ensure_future(anyio.to_thread.run_sync(reader, raw, limiter=anyio.CapacityLimiter(1)))
         reading.add_done_callback(ended)
@@ -142,8 +146,10 @@ class Bodies:
 
 
 class Readiness:
-    """Whether the base is open and nothing of an interrupted write is left: looked for once at a time, whoever asks. One look
-    that takes long, behind other calls, changes nothing."""
+    """A check that the base is open and that no interrupted write is left, run once at a time for all requests.
+
+    A check that takes long, behind other calls, changes nothing.
+    """
 
     def __init__(self, front: Front) -> None:
         self._front, self._is_ready, self._at = front, False, 0.0
@@ -162,7 +168,7 @@ class Readiness:
             look = partial(self._front.served.run, "types", {}, Caller("server"))
             await anyio.to_thread.run_sync(look, limiter=self._thread)
             self._is_ready = self._front.served.is_up
-        except Unreadable:  # of some types; whoever sees others is answered
+        except Unreadable:  # records of some types are unreadable; callers of other types are answered
             self._is_ready = self._front.served.is_up
         except Exception:
             self._is_ready = False
@@ -174,7 +180,7 @@ async def _respond(
     read: Callable[[bytes, str], Coroutine[Any, Any, dict[str, Any]]],
     answer: Callable[[Asked, dict[str, Any]], Coroutine[Any, Any, dict[str, Any]]],
 ) -> Response:
-    """The answer or the error. Who goes before its turn is not worked for."""
+    """Return the answer or the error. For a client who leaves before its turn, no work is done."""
     call, raw = request.scope[ASKED], await request.body()
 
     async def worked() -> dict[str, Any]:
@@ -191,7 +197,7 @@ async def _respond(
 
 
 async def _refuse_route(_: Request, problem: Exception) -> Response:
-    """There is no such route, or none for this method."""
+    """Refuse a request to an unknown route, or with a method that the route lacks."""
     assert isinstance(problem, HTTPException)
     message = "there is no such route" if problem.status_code == 404 else "this route is not asked by that method"
     return make_error_response(

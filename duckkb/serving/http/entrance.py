@@ -1,4 +1,4 @@
-"""What holds for every request, whatever it asks: from where it may come, whose it is, how large and how slow it may be."""
+"""The checks of every request: its origin, its caller, its size and its speed."""
 
 import asyncio
 import re
@@ -28,20 +28,24 @@ from duckkb.serving.web.gate import VISITOR, PageGate, is_page, is_static
 MOST_BYTES = 4 * 1024 * 1024
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 BODY_S = 10.0
-"""Within which a body has to be here."""
+"""Seconds within which a body must arrive."""
 PROXIED = "duckkb.proxied"
-"""In a scope: whether the request is from a proxy that is believed."""
+"""Key in a scope: whether the request is from a trusted proxy."""
 _AGAIN = "duckkb.again"
-"""In a scope: what says whose a request is that is no page's."""
+"""Key in a scope: the function that identifies the caller of a request again; pages have none."""
 _OPEN = ("/health", "/ready", "/openapi.json")
 _WHOLE = re.compile(r"[0-9]{1,9}")
 
 
 class Doors(Struct, frozen=True):
-    """`others`: names under which the server is asked besides this machine's own; `origins`: those of others whose pages may ask what
-    programs ask. Where `metrics_open`, /metrics needs no token;
-    where it `edits`, pages have forms that propose changes of records. `auth_header`: where a proxy names the tenant whose a request is,
-    which needs no token then, and no sign-in on pages (lower case; empty: nowhere)."""
+    """The ways in which a server is asked.
+
+    `others` are names under which the server is asked besides this machine's own; `origins` are those of other
+    sites whose pages may ask what programs ask. With `metrics_open`, /metrics needs no token; with `edits`,
+    pages have forms that propose changes of records.
+    `auth_header` is the header in which a proxy names the tenant of a request, which then needs no token, and
+    no sign-in on pages (lower case; empty: none).
+    """
 
     others: tuple[str, ...] = ()
     metrics_open: bool = False
@@ -50,17 +54,17 @@ class Doors(Struct, frozen=True):
     auth_header: str = ""
 
     def is_open(self, path: str) -> bool:
-        """Whether a route needs no token."""
+        """Return whether a route needs no token."""
         return path in _OPEN or (self.metrics_open and path == "/metrics")
 
     @property
     def names(self) -> frozenset[str]:
-        """What may stand in the headers Host and Origin."""
+        """The names that the headers Host and Origin may have."""
         return frozenset((*LOOPBACK, *(name.lower().strip("[]") for name in self.others)))
 
 
 class Entrance:
-    """An ASGI application before another one, whose requests have an `Asked` where a token is needed."""
+    """An ASGI middleware that checks requests; those that need a token get an `Asked`."""
 
     def __init__(self, app: ASGIApp, tokens: BearerTokens, doors: Doors, gate: PageGate) -> None:
         self._app, self._tokens, self._doors, self._names, self._gate = app, tokens, doors, doors.names, gate
@@ -83,7 +87,7 @@ class Entrance:
             refusal = await self._handle_request(scope, receive, sent)
             if refusal is not None:
                 await refusal(scope, receive, sent)
-        except asyncio.CancelledError:  # the server ends, and has waited long enough
+        except asyncio.CancelledError:  # the server ends, and its grace period is over
             if not begun:
                 await make_error_response(Unavailable("the server ends", suggestion="ask again in a moment"))(
                     scope, receive, sent
@@ -94,7 +98,7 @@ class Entrance:
                 await make_error_response(problem)(scope, receive, sent)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
-        """Why it is not let in; None once it was answered."""
+        """Handle a request; return the refusal, or None once it was answered."""
         headers = Headers(scope=scope)
         origins = () if is_page(scope["path"]) else self._doors.origins
         if (foreign := _refuse_foreign(headers, self._names, origins)) is not None:
@@ -115,10 +119,10 @@ class Entrance:
         return None
 
     async def _identify_caller(self, scope: Scope, headers: Headers) -> Caller | Response | None:
-        """Who asks: by the session of a page, else by a token; None where nobody has to be known."""
+        """Return the caller by a page's session, else by a token; None where none is needed."""
         path = scope["path"]
         names = headers.getlist(self._doors.auth_header) if self._doors.auth_header else []
-        is_proxy, name = scope.get(PROXIED, False), ",".join(names)  # several are one that no tenant has
+        is_proxy, name = scope.get(PROXIED, False), ",".join(names)  # several headers join to a name that no tenant has
         if is_page(path):
             return await self._receive_visitor(scope, headers, name if names and is_proxy else None)
         if names and not is_proxy:
@@ -131,7 +135,10 @@ class Entrance:
         return await self._refuse_caller(outcome, scope) if isinstance(outcome, Denial) else outcome
 
     async def _receive_visitor(self, scope: Scope, headers: Headers, name: str | None) -> Caller | Response | None:
-        """Say who asks for a page, or answer; `name` is that which a proxy tells. A page says to people why it lets nobody in."""
+        """Return the caller of a page, or an answer; `name` is the tenant that a proxy names.
+
+        A refused visitor gets a page that says why.
+        """
         proxy_caller = None
         if name is not None and not is_static(scope["path"]):
             proxy_caller = await asyncio.to_thread(self._tokens.named, name)
@@ -155,7 +162,7 @@ class Entrance:
         return plain({"error": error}, denial.status, HEADERS.get(denial.status))
 
     def _attach_call(self, scope: Scope, headers: Headers, who: Caller | None) -> None:
-        """Raises `errors.UsageError` (E_ARGUMENT)."""
+        """Attach the `Asked` to the scope. Raises `errors.UsageError` (E_ARGUMENT)."""
         if who is not None:
             notes = get_notes(scope)
             notes.tenant = who.tenant
@@ -168,7 +175,11 @@ def _write_audit(tokens: BearerTokens, tenant: str, notes: Noted, action: str, o
 
 
 def _refuse_foreign(headers: Headers, names: frozenset[str], origins: Container[str]) -> Response | None:
-    """A page in a browser can send requests to this machine, under a name of its own: https://en.wikipedia.org/wiki/DNS_rebinding"""
+    """Refuse a request for another host or from another origin.
+
+    A page in a browser can send requests to this machine, under a name of its own:
+    https://en.wikipedia.org/wiki/DNS_rebinding
+    """
     if _name(f"//{headers.get('host', '')}") not in names:
         return make_error_response(Refused("this server is not asked under that name", "E_HOST"), 421)
     origin = headers.get("origin")
@@ -193,7 +204,7 @@ def _parse_timeout(headers: Mapping[str, str]) -> float:
 
 
 async def _read_body(headers: Headers, receive: Receive) -> bytes | Response:
-    """All of it, or why not."""
+    """Return the whole body, or the refusal."""
     length = headers.get("content-length", "0")
     if len(length) > 15 or int(length) > MOST_BYTES:
         return _refuse_size()
@@ -223,7 +234,7 @@ def _refuse_size() -> Response:
 
 
 def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """As if the body came now; then whatever comes."""
+    """Return a receiver that gives the body as if it came now; then whatever comes."""
     messages: list[dict[str, Any]] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay_message() -> Message:

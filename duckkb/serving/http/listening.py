@@ -1,4 +1,4 @@
-"""Where a server listens, and the loop that it runs in."""
+"""The socket of a server, and the loop in which it runs."""
 
 import asyncio
 import ipaddress
@@ -25,8 +25,11 @@ _SLOWEST_MS = 30_000
 
 
 def bind(host: str, port: int, names: tuple[str, ...]) -> socket.socket:
-    """A socket of this machine; port 0 is one that is free. Raises `errors.Unavailable` (E_PORT), `errors.UsageError` for a host
-    that others reach as well where no `names` are given under which they do."""
+    """Open a socket of this machine; port 0 is a free one.
+
+    Raises `errors.Unavailable` (E_PORT), and `errors.UsageError` for a host that other machines reach while
+    `names` are missing.
+    """
     if not names and not _is_loopback(host):
         message = f"{host} can be reached from other machines: a server there has to know under which names it is asked"
         raise UsageError(message, suggestion="--allowed-host NAME, and a proxy with TLS before it")
@@ -35,7 +38,7 @@ def bind(host: str, port: int, names: tuple[str, ...]) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if hasattr(socket, "TCP_USER_TIMEOUT"):  # who does not read its answer is not waited for
+            if hasattr(socket, "TCP_USER_TIMEOUT"):  # do not wait for a client that does not read its answer
                 listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SLOWEST_MS)
             listener.bind(address)
         except OSError:
@@ -48,13 +51,13 @@ def bind(host: str, port: int, names: tuple[str, ...]) -> socket.socket:
 
 
 def url_of(bound: socket.socket) -> str:
-    """Where clients find what is served there."""
+    """Return the URL for clients of a bound socket."""
     host, port = bound.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def proxies_of(text: str) -> list[str]:
-    """Addresses and networks, with commas between. Raises `errors.UsageError` where one is neither."""
+    """Split addresses and networks at commas. Raises `errors.UsageError` where one is neither."""
     proxies = [each.strip() for each in text.split(",") if each.strip()]
     for proxy in proxies:
         try:
@@ -66,8 +69,11 @@ def proxies_of(text: str) -> list[str]:
 
 
 class BehindProxies:
-    """An application that learns the client's address from `proxies` alone, and under `PROXIED` in the scope whether a request is from
-    one of them: what they tell replaces the address that it came from."""
+    """An ASGI middleware that accepts the client's address from `proxies` alone.
+
+    Their headers replace the address of the connection. `PROXIED` in the scope says whether a request comes
+    from a proxy.
+    """
 
     def __init__(self, app: ASGIApp, proxies: list[str]) -> None:
         # uvicorn and starlette each have types of their own for the one interface
@@ -77,7 +83,7 @@ class BehindProxies:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             scope[PROXIED] = self._is_proxy((scope.get("client") or ("",))[0])
-            # What is no address, a token that went astray among it, would be written down as one.
+            # Anything else, such as a misplaced token, would be logged as an address.
             headers = [(name, value) for name, value in scope["headers"] if name != _FORWARDED or _has_addresses(value)]
             scope = {**scope, "headers": headers}
         await self._app(scope, receive, send)
@@ -91,7 +97,7 @@ class BehindProxies:
 
 
 def _has_addresses(value: bytes) -> bool:
-    """Whether an X-Forwarded-For names addresses alone, each with or without a port."""
+    """Return whether an X-Forwarded-For names addresses alone, each with or without a port."""
     try:
         for part in value.decode("latin-1").split(","):
             name = part.strip()
@@ -110,7 +116,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Protocol(H11Protocol):
-    """A connection on which no request comes within some seconds is closed, also one on which half of one did."""
+    """A connection that is closed where no complete head of a request comes within some seconds."""
 
     _late: asyncio.TimerHandle | None = None
 
@@ -136,7 +142,7 @@ class _Protocol(H11Protocol):
 
 
 class _Uvicorn(uvicorn.Server):
-    """Leaves signals to whoever runs it, and tells when it takes requests."""
+    """A uvicorn server that leaves signals to its caller, and reports when it takes requests."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
@@ -152,8 +158,10 @@ class _Uvicorn(uvicorn.Server):
 
 
 def serve(app: ASGIApp, bound: socket.socket, ready: Callable[[], None], proxies: list[str]) -> None:
-    """Serve until a signal comes; what is under way then has some seconds to end. `ready` is told when requests are taken. What
-    `proxies` say of the address of a client is believed."""
+    """Serve until a signal comes; requests under way then have some seconds to end.
+
+    `ready` is called when requests are taken. `proxies` are trusted for the addresses of clients.
+    """
     take_over("mcp", "anyio", "asyncio", "uvicorn", "sse_starlette")
     config = uvicorn.Config(
         BehindProxies(app, proxies),

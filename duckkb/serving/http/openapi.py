@@ -1,4 +1,4 @@
-"""What may be asked over HTTP, as OpenAPI 3.1: made from the registry, so that it says what holds."""
+"""The routes over HTTP as OpenAPI 3.1, generated from the registry, so that they are always up to date."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -47,7 +47,7 @@ _EXAMPLE = {
 
 @cache
 def document(metrics_open: bool, root_path: str = "") -> dict[str, Any]:
-    """The document of a server; where `metrics_open`, /metrics needs no token."""
+    """Return the document of a server; with `metrics_open`, /metrics needs no token."""
     paths = {f"/actions/{name}": {"post": _describe_action(action)} for name, action in ACTIONS.items()}
     paths |= {f"/{name}": {"post": _query(name)} for name in ("query", "search")}
     paths |= {
@@ -127,7 +127,7 @@ def _describe_mcp() -> dict[str, Any]:
 
 
 def _build_operation(id: str, summary: str, answers: Mapping[str, Any], *, open: bool = False) -> dict[str, Any]:
-    """An operation; one that is `open` needs no token and has no limits."""
+    """Return an operation; an `open` one needs no token and has no limits."""
     errors = {str(status): {"$ref": f"#/components/responses/E{status}"} for status in ((421,) if open else _ERRORS)}
     operation: dict[str, Any] = {"operationId": id, "summary": summary, "responses": {**errors, **answers}}
     if open:

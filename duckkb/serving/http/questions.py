@@ -1,5 +1,7 @@
-"""Bodies of requests, and POST /query: searches, each for its lane, as the question that the action `query` takes; and the collections that the caller may
-see."""
+"""Bodies of requests, and POST /query: searches, each for its lane, as the question of the action `query`.
+
+It also limits the collections to those that the caller may see.
+"""
 
 from collections.abc import Mapping
 from functools import cache
@@ -24,7 +26,7 @@ _OTHER_NAMES = {"minScore": "min_score"}
 
 @cache
 def schema() -> dict[str, Any]:
-    """The JSON Schema of a body."""
+    """Return the JSON Schema of a body."""
     input_schema = ACTIONS["query"].input
     properties = {name: rule for name, rule in input_schema["properties"].items() if name != "question"}
     properties["searches"] = {**properties["searches"], "description": "Answered together, fused.", "minItems": 1}
@@ -33,7 +35,10 @@ def schema() -> dict[str, Any]:
 
 
 def body(raw: bytes) -> dict[str, Any]:
-    """The object that a body is, or an empty one. Raises `errors.UsageError` (E_ARGUMENT) with all that is wrong with it."""
+    """Return the object of a body, or an empty one.
+
+    Raises `errors.UsageError` (E_ARGUMENT) with all its faults.
+    """
     try:
         value = parse_json(raw or b"{}", _LIMITS)
         if not isinstance(value, dict):
@@ -44,12 +49,15 @@ def body(raw: bytes) -> dict[str, Any]:
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """`arguments` of a body. Raises as both."""
+    """Return the `arguments` of a body. Raises as `body` and `arguments` do."""
     return arguments(body(raw))
 
 
 def arguments(body: object) -> dict[str, Any]:
-    """Those of the action `query`. Raises `errors.UsageError` (E_ARGUMENT) with all that is wrong with the body."""
+    """Return the arguments of the action `query`.
+
+    Raises `errors.UsageError` (E_ARGUMENT) with all faults of the body.
+    """
     parameters = Parameters(schema())
     findings = parameters.findings(body)
     if isinstance(body, Mapping):
@@ -69,8 +77,11 @@ def arguments(body: object) -> dict[str, Any]:
 
 
 def narrow_arguments(given: Mapping[str, Any], caller: Caller) -> tuple[dict[str, Any], int]:
-    """The arguments with the collections alone that are granted to the caller, and how many others were named: those that there
-    are not count alike. Raises `errors.Refused` (E_FORBIDDEN) where none is left."""
+    """Return the arguments with granted collections alone, and the number of others.
+
+    Collections that do not exist count like those that are not granted. Raises `errors.Refused` (E_FORBIDDEN)
+    where none is left.
+    """
     names = given.get("collections") or ()
     if caller.types is None or not names:
         return dict(given), 0
@@ -82,7 +93,7 @@ def narrow_arguments(given: Mapping[str, Any], caller: Caller) -> tuple[dict[str
 
 
 def refusal(name: str, findings: list[Finding]) -> UsageError:
-    """What is wrong with the arguments of a request, as `registry.run.run` says it."""
+    """Return the error for faults of a request's arguments, in the words of `registry.run.run`."""
     first, more = findings[0], f", and {len(findings) - 1} more" if len(findings) > 1 else ""
     at = f"{first.field.removeprefix('/')}: " if first.field else ""
     message = f"{name}: {at}{first.message}{more}"

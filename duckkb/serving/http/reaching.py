@@ -1,4 +1,4 @@
-"""Where clients reach a server that stands behind a proxy or is asked by pages of others: below a path, and from which origins."""
+"""A server behind a proxy or asked by other sites' pages: the path below which it lies, and the allowed origins."""
 
 import re
 from collections.abc import Sequence
@@ -27,8 +27,10 @@ _READ = ("mcp-session-id", "retry-after", "x-request-id")
 
 
 def validate_root_path(given: str) -> str:
-    """A path before all routes, without a slash at its end; raises `errors.UsageError` for what is none, and for that of a route, as a
-    proxy may take the path away or not."""
+    """Return a path before all routes, without a slash at its end; raises `errors.UsageError`.
+
+    The path of a route is refused, since a proxy may or may not remove the path.
+    """
     path = given.rstrip("/")
     first = f"/{path.removeprefix('/').partition('/')[0]}"
     is_path = not given or (
@@ -42,7 +44,7 @@ def validate_root_path(given: str) -> str:
 
 
 def validate_origin(given: str) -> str:
-    """An origin as browsers send it; raises `errors.UsageError`."""
+    """Return an origin as browsers send it; raises `errors.UsageError`."""
     parts = urlsplit(given.lower())
     if (
         parts.scheme not in ("http", "https")
@@ -57,8 +59,10 @@ def validate_origin(given: str) -> str:
 
 
 def validate_auth_header(given: str) -> str:
-    """The name of a header in which a proxy says whose a request is, or nothing; raises `errors.UsageError` for what is no name, and
-    for a header that says something else here."""
+    """Return the name of a header in which a proxy names the tenant, or nothing; raises `errors.UsageError`.
+
+    It is refused where it is no header name, or a header with another meaning here.
+    """
     name = given.lower()
     if given and (not _HEADER.fullmatch(name) or name in (*_SENT, *_READ, *_OTHER_HEADERS)):
         message = f"--auth-header takes the name of a header that means nothing else to the server, not {given!r}"
@@ -67,8 +71,10 @@ def validate_auth_header(given: str) -> str:
 
 
 class BelowPath:
-    """An application whose routes lie below a path, whether the proxy before it takes that path away or not. What is asked finds it in
-    its scope under `ROOT_PATH`."""
+    """An ASGI middleware for routes below a path, whether the proxy before it removes that path or not.
+
+    The path is in the scope under `ROOT_PATH`.
+    """
 
     def __init__(self, app: ASGIApp, root_path: str) -> None:
         self._app, self._root_path = app, root_path
@@ -82,8 +88,10 @@ class BelowPath:
 
 
 def open_to(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
-    """An application of which pages of these origins read what programs are answered; a browser asks beforehand, without a token. What
-    people are shown is read by no others."""
+    """Let pages of these origins read what programs are answered; a browser's preflight needs no token.
+
+    The server's own pages are not opened to other origins.
+    """
     if not origins:
         return app
     cors_app = CORSMiddleware(app, origins, _METHODS, _SENT, expose_headers=_READ)

@@ -1,4 +1,4 @@
-"""The configurations by which common agents find a server: each has a file and a form of its own."""
+"""The configurations with which common agents find a server: each has a file and a format of its own."""
 
 import json
 import sys
@@ -18,8 +18,12 @@ _TOKEN = f"Bearer ${{env:{VARIABLE}}}"
 
 
 class Client(Struct, frozen=True):
-    """Where an agent looks for servers, under which `key`; what it wants said of one that it starts (`kind`), and of one at a URL:
-    the name of that, and the header with a token that comes from elsewhere. Without a `url` it knows the former alone."""
+    """The configuration of one agent: its `file`, the `key` of servers there, and the values that it needs.
+
+    `kind` are further values for a server that the agent starts, `url_kind` for a server at a URL. `url` is the
+    name of the URL; where it is empty, the agent only knows servers that it starts. `token` is the header with
+    a token from elsewhere; `beside` are values beside the servers.
+    """
 
     file: str
     key: str = "mcpServers"
@@ -59,8 +63,11 @@ CLIENTS: Mapping[str, Client] = {
 
 
 def configuration(client: Name, root: Path, name: str = "duckkb", url: str = "") -> str:
-    """What goes into the client's file for the base in `root`: that it starts a server of its own or, with a `url`, asks the one
-    there. No token stands in it; most take it from the variable DUCKKB_MCP_TOKEN. Raises `errors.UsageError` (E_ARGUMENT)."""
+    """Return the text for the client's file for the base in `root`.
+
+    The client starts a server of its own or, with a `url`, asks the one there. No token is in it; most clients
+    read it from the variable DUCKKB_MCP_TOKEN. Raises `errors.UsageError` (E_ARGUMENT).
+    """
     profile = CLIENTS[client]
     if url and not profile.url:
         raise UsageError(f"{client} starts servers itself", "E_ARGUMENT", f"duckkb mcp config {client}, without --url")
@@ -80,7 +87,7 @@ def configuration(client: Name, root: Path, name: str = "duckkb", url: str = "")
 
 
 def _format_goose(name: str, values: dict[str, Any]) -> str:
-    """In YAML, of which JSON is a part."""
+    """Return the configuration as YAML, which includes JSON."""
     if "command" in values:
         values = {"type": "stdio", "cmd": values["command"], "args": values["args"]}
     return (
@@ -90,11 +97,11 @@ def _format_goose(name: str, values: dict[str, Any]) -> str:
 
 
 def _build_command(root: Path) -> dict[str, Any]:
-    """By its full path: programs with windows do not have the PATH of a shell."""
+    """Return the command with its full path: graphical programs lack the PATH of a shell."""
     return {"command": sys.executable, "args": ["-P", "-m", "duckkb", "--kb", str(root.resolve()), "mcp"]}
 
 
 def _format_toml(name: str, values: Mapping[str, Any]) -> str:
-    """Its strings and lists are written as JSON's are."""
+    """Return the configuration as TOML, whose strings and lists are written as in JSON."""
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in values.items()]
     return "\n".join((f"[mcp_servers.{json.dumps(name, ensure_ascii=False)}]", *lines))

@@ -1,5 +1,7 @@
-"""Writes that take much away are confirmed by the client's user, where it can ask one. That is for slips of an agent; what may be
-written at all, roles, limits and reviews say."""
+"""Asks the client's user to confirm writes that delete or replace many records, where the client can ask.
+
+This guards against mistakes of an agent; roles, limits and reviews decide what may be written at all.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -13,25 +15,28 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from duckkb.errors import Refused
 
 MOST = 10
-"""Records that are deleted, or replaced, without a question."""
-_FIRST = "2025-06-18"  # the revision that users were asked in first
+"""Records that may be deleted, or replaced, without a question."""
+_FIRST = "2025-06-18"  # the first revision in which users can be asked
 _KEY = "confirm"
 _WAIT_S = 600.0
-_FORM: dict[str, Any] = {"type": "object", "properties": {}}  # to accept is the answer: there is nothing to fill in
+_FORM: dict[str, Any] = {"type": "object", "properties": {}}  # accepting is the answer: the form is empty
 Run = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
 async def ask_confirmation(
     ctx: ServerRequestContext[Any, Any], given: types.CallToolRequestParams, run: Run
 ) -> types.InputRequiredResult | None:
-    """None to go on; or what a client of 2026-07-28 has to ask before it calls again. `run` gives the receipt for other arguments.
-    Raises `errors.Refused` where the user does not agree, and what `run` raises."""
+    """Return None to continue; or what a client of 2026-07-28 must ask before it calls again.
+
+    `run` gives the receipt for other arguments. Raises `errors.Refused` where the user does not agree, and what
+    `run` raises.
+    """
     arguments = given.arguments or {}
     if not _can_remove_many(given.name, arguments) or not _can_ask(ctx):
         return None
     receipt = await run({**arguments, "dry_run": True, **({"embed": False} if given.name == "put" else {})})
     deleted_count, updated_count = receipt["deleted"], receipt["updated"]
-    if deleted_count + updated_count <= MOST or "branch" in receipt:  # a proposal is looked at anyway
+    if deleted_count + updated_count <= MOST or "branch" in receipt:  # a proposal is reviewed anyway
         return None
     counts = [f"{verb} {count:,}" for verb, count in (("deletes", deleted_count), ("replaces", updated_count)) if count]
     message = f"This {given.name} of {arguments['type']} {' and '.join(counts)} records. Is that meant?"
@@ -51,7 +56,7 @@ async def _ask_user(ctx: ServerRequestContext[Any, Any], message: str) -> types.
     try:
         with anyio.move_on_after(_WAIT_S):
             return await ctx.session.elicit_form(message, _FORM, related_request_id=ctx.request_id)
-    except MCPError:  # it said that it can ask, and cannot
+    except MCPError:  # the client declared that it can ask, but cannot
         pass
     return None
 

@@ -1,4 +1,4 @@
-"""Log messages of the protocol: what a client's own calls tell, from the level on that it asked for. Who asked for none gets none."""
+"""Log messages of the protocol about a client's own calls, from the level on that it requested; by default none."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from duckkb.actions.registry.answers import notices_of
 
 SLOW_S = 2.0
-"""A call that took as long is told of."""
+"""Seconds from which on a call is reported as slow."""
 _LEVELS: tuple[types.LoggingLevel, ...] = (
     "debug",
     "info",
@@ -26,7 +26,10 @@ _KEY = "duckkb.log_level"
 
 
 def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
-    """What outlives a request: the session over HTTP, the pipe otherwise. The SDK hands out no other way to it."""
+    """Return what outlives a request: the session over HTTP, the pipe otherwise.
+
+    The SDK has no other way to it.
+    """
     return ctx.session._connection
 
 
@@ -38,7 +41,7 @@ def set_level(ctx: ServerRequestContext[Any, Any], level: types.LoggingLevel) ->
 async def send_of_call(
     ctx: ServerRequestContext[Any, Any], name: str, answer: Mapping[str, Any], failed: bool, seconds: float
 ) -> None:
-    """Send what is to be told of the answer of a tool: an error, what it went without, and how long it took."""
+    """Send messages on the answer of a tool: an error, degradations, and its duration."""
     if failed:
         error = answer["error"]
         level: types.LoggingLevel = "error" if error["code"] == "E_INTERNAL" else "info"
@@ -58,7 +61,7 @@ async def _send(ctx: ServerRequestContext[Any, Any], level: types.LoggingLevel, 
 
 
 def _select_levels(ctx: ServerRequestContext[Any, Any]) -> frozenset[types.LoggingLevel]:
-    """From 2026-07-28 on each request says it; before that a request of its own does, for all that follow."""
+    """Return the levels to send: from 2026-07-28 on each request says it; before, a request of its own does."""
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         return allowed_log_levels(ctx.protocol_version, ctx.meta)
     level = connection_of(ctx).state.get(_KEY)

@@ -1,7 +1,7 @@
 """MCP over streamable HTTP, as a part of the server's application: POST /mcp, without sessions, answers as JSON.
 
-A client that wants a session opens one at /mcp?session=1, whose answers are streams, so that its user can be asked something
-meanwhile; an id that was given to nobody, or to another tenant, or whose session has ended, answers 404.
+A client that wants a session opens one at /mcp?session=1, whose answers are streams, so that its user can be
+asked questions meanwhile. An unknown id, another tenant's id, or that of an ended session answers 404.
 """
 
 from collections.abc import AsyncIterator
@@ -30,19 +30,22 @@ _NO_BATCH = {
 
 
 class SessionLimits(Struct, frozen=True):
-    """How many sessions of one tenant are open at most, and after how many seconds without a request one ends."""
+    """The limits of sessions: how many of one tenant are open, and the idle seconds after which one ends."""
 
     sessions: int = 100
     idle: float = 1800.0
 
 
 class McpMount:
-    """The ASGI application behind /mcp: its requests were let in, and have an `Asked`. Sessions have the server that notifies. `running` has to be held around its life."""
+    """The ASGI application behind /mcp. Its requests have passed the entrance, and have an `Asked`.
+
+    Sessions have the server that notifies. `running` must be entered around its life.
+    """
 
     def __init__(self, plain: Server[Any], notifying: Server[Any], limits: SessionLimits) -> None:
         self._plain_server, self._notifying, self._limits = plain, notifying, limits
         self._plain = self._build_manager(stateless=True)
-        # Each tenant's own, so that a session is nobody else's, and who opens many keeps nobody out.
+        # One manager a tenant, so that sessions are private, and no tenant uses up another's.
         self._sessions: dict[str, StreamableHTTPSessionManager] = {}
         self._beginning = anyio.Lock()
         self._running: TaskGroup
@@ -52,7 +55,8 @@ class McpMount:
             self._plain_server if stateless else self._notifying,
             json_response=stateless,
             stateless=stateless,
-            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the entrance's
+            # The entrance checks hosts and origins.
+            security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
             session_idle_timeout=self._limits.idle,
             max_sessions=self._limits.sessions,
         )
@@ -73,7 +77,7 @@ class McpMount:
             return
         replay = receive
         if scope["method"] == "POST":
-            whole = await receive()  # the entrance has all of it
+            whole = await receive()  # the entrance has read the whole body
             if whole.get("body", b"").lstrip().startswith(b"["):
                 await JSONResponse(_NO_BATCH, 400)(scope, receive, send)
                 return
@@ -94,7 +98,10 @@ class McpMount:
 
 
 def _replay_message(message: Message, then: Receive | None) -> Receive:
-    """A request of one message, and what comes `then`; without that, whether its client goes is looked for elsewhere."""
+    """Return a receiver of one message, and of what comes `then`.
+
+    Without `then`, the departure of the client is noticed elsewhere.
+    """
     messages = [message]
 
     async def received() -> Message:

@@ -1,4 +1,4 @@
-"""Prompts: how to answer from a base with citations, and how to review a change of it."""
+"""Prompts: one to answer from a base with citations, and one to review a change of it."""
 
 from collections.abc import Mapping
 
@@ -62,7 +62,10 @@ def offer_prompts(*, all_tools: bool = True) -> list[types.Prompt]:
 
 
 def make_prompt(name: str, given: Mapping[str, str]) -> types.GetPromptResult:
-    """A prompt with its arguments. Raises `MCPError` for a name or an argument that there is not, and for one that is missing."""
+    """Return a prompt with its arguments.
+
+    Raises `MCPError` for an unknown name or argument, or a missing argument.
+    """
     prompt = _BY_NAME.get(name)
     if prompt is None:
         raise MCPError(types.INVALID_PARAMS, f"there is no such prompt; there are {', '.join(_BY_NAME)}")

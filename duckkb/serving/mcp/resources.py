@@ -1,5 +1,7 @@
-"""Resources: types as JSON Schema, and records and documents by the URI that cites them; and the greeting, which is made of the
-types too."""
+"""Resources: types as JSON Schema, and records and documents by the URI that cites them; and the greeting.
+
+The greeting is made from the types too.
+"""
 
 import json
 from contextlib import suppress
@@ -16,7 +18,7 @@ from duckkb.serving.front import Answerer
 from duckkb.serving.lines import report_unexpected
 
 MISSING = ("E_NOT_FOUND", "E_UNKNOWN_TYPE")
-"""The codes of errors by which there is nothing that a URI names."""
+"""Codes of errors that mean that a URI names nothing."""
 _SCHEMA = "duckkb:schema"
 _JSON, _TEXT = "application/json", "text/plain"
 _MOST_TYPES, _LONGEST, _MOST_COMPLETED = 40, 200, 100
@@ -50,7 +52,7 @@ TEMPLATES = (
 
 
 def offer_resources(served: Answerer, caller: Caller) -> list[types.Resource]:
-    """The types, and the schema of each. Records are named by citations; there may be millions."""
+    """List the types, and the schema of each. Records are named by citations, since there may be millions."""
     every = types.Resource(name="types", uri=_SCHEMA, description="All types and collections.", mime_type=_JSON)
     return [every, *(_describe_schema(record_type["name"]) for record_type in served.run("types", {}, caller)["types"])]
 
@@ -61,7 +63,7 @@ def _describe_schema(name: str) -> types.Resource:
 
 
 def read(served: Answerer, uri: str, caller: Caller) -> types.TextResourceContents:
-    """What a URI names. Raises `errors.NotFound`, `errors.UsageError` and what the base raises."""
+    """Read what a URI names. Raises `errors.NotFound`, `errors.UsageError` and what the base raises."""
     if uri == _SCHEMA:
         return _build_contents(uri, served.run("types", {}, caller))
     if uri.startswith(f"{_SCHEMA}/"):
@@ -80,7 +82,10 @@ def read(served: Answerer, uri: str, caller: Caller) -> types.TextResourceConten
 
 
 def read_current_text(served: Answerer, uri: str, caller: Caller) -> str:
-    """The text that a URI without a commit names. Raises as `read`, and `errors.UsageError` for one with a commit."""
+    """Read the text that a URI without a commit names.
+
+    Raises as `read` does, and `errors.UsageError` for a URI with a commit.
+    """
     reference = _parse_citation(uri)
     if reference is not None and reference.commit is not None:
         raise UsageError(
@@ -90,7 +95,7 @@ def read_current_text(served: Answerer, uri: str, caller: Caller) -> str:
 
 
 def complete_argument(served: Answerer, argument: str, begun: str, caller: Caller) -> types.Completion:
-    """What an argument of a prompt, or of a URI, that begins so may be: names of types and collections; of others nothing."""
+    """Complete an argument of a prompt, or of a URI: names of types and collections; nothing for others."""
     every = served.run("types", {}, caller)["types"] if argument in ("type", "collection") else []
     kinds = ("node",) if argument == "collection" else ("node", "edge")
     names = [record_type["name"] for record_type in every if record_type["kind"] in kinds]
@@ -107,7 +112,7 @@ def _parse_citation(uri: str) -> citation.Citation | None:
 
 
 def _read_document(answerer: Answerer, uri: str, caller: Caller) -> str | None:
-    """The text of a document; None where the URI names none that the caller may see."""
+    """Return the text of a document; None where the URI names none that the caller may see."""
     with suppress(NotFound, UsageError):
         text: str = answerer.run("get", {"document": uri}, caller)["text"]
         return text
@@ -120,7 +125,7 @@ def _build_contents(uri: str, value: Any) -> types.TextResourceContents:
 
 
 def instructions(served: Answerer, caller: Caller) -> str:
-    """One paragraph on what there is and how it is asked; where the base does not load, why."""
+    """Return one paragraph on the content and how to ask it; where the base does not load, the reason."""
     try:
         name, record_types = served.name, served.run("types", {}, caller)["types"]
         descriptions = [_describe_type(served, record_type, caller) for record_type in record_types[:_MOST_TYPES]]
@@ -145,7 +150,7 @@ def instructions(served: Answerer, caller: Caller) -> str:
 
 
 def _describe_memories(scopes: list[dict[str, Any]]) -> str:
-    """How many memories each scope has, with the keys of the newest; at most about a thousand characters."""
+    """Describe the number of memories in each scope, with the newest keys; at most about a thousand characters."""
     text = ""
     for scope in scopes:
         keys = ", ".join(" ".join(newest["key"].split())[:_LONGEST_KEY] for newest in scope["newest"])

@@ -1,4 +1,4 @@
-"""The MCP server of a base: what each request of the protocol asks of it, whichever transport it came by."""
+"""The MCP server of a base: what each request of the protocol asks of it, over any transport."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -27,7 +27,7 @@ from duckkb.serving.mcp.subscriptions import Subscriptions, lifespan_of
 from duckkb.serving.telemetry.noted import Noted
 
 _NOT_FOUND = -32002
-"""Until 2025-11-25; later revisions have no code of its own for a resource that is not there."""
+"""The error code of a missing resource until 2025-11-25; later revisions have no code of its own for it."""
 
 _Context = ServerRequestContext[Any, Any]
 _Given = types.PaginatedRequestParams | None
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class _Doors:
-    """What each request does, in a thread, for whoever asks."""
+    """The handlers of requests; each works in a thread, for its caller."""
 
     def __init__(self, front: Front, *, all_tools: bool) -> None:
         self._front, self._all_tools = front, all_tools
@@ -65,7 +65,11 @@ class _Doors:
         return types.EmptyResult()
 
     async def subscribe(self, ctx: _Context, given: types.SubscribeRequestParams) -> types.EmptyResult:
-        """What cannot be read now is refused as reading it is: so nobody learns whether it is there, and nothing is kept of it."""
+        """Subscribe to a resource.
+
+        A resource that cannot be read now is refused as reading it would be: so nobody learns whether it
+        exists, and nothing is stored.
+        """
         call, connection = _find_call(ctx), log_messages.connection_of(ctx)
         text = await self._read(ctx, resources.read_current_text, given.uri, call.caller)
         _find_subscriptions(ctx).add(connection, given.uri, call, text)
@@ -100,8 +104,10 @@ class _Doors:
         return types.CompleteResult(completion=completion)
 
     async def instruct(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
-        """A greeting tells whoever comes what there is for them, and nobody else's types. What comes by HTTP is written down
-        before it is done."""
+        """Handle a request, after auditing it where it came by HTTP.
+
+        The greeting of a new client gets instructions for this caller, which name no other caller's types.
+        """
         if ctx.request is not None and ctx.request_id is not None:
             try:
                 await anyio.to_thread.run_sync(_note, ctx)
@@ -112,7 +118,7 @@ class _Doors:
             result = await call_next(ctx)
         except (MCPError, ValidationError):
             raise
-        except Exception as problem:  # the SDK would tell the client its text
+        except Exception as problem:  # the SDK would send its text to the client
             report_unexpected(f"mcp {ctx.method}", problem)
             raise MCPError(types.INTERNAL_ERROR, "a defect in duckkb") from None
         if ctx.method not in ("initialize", "server/discover") or not isinstance(result, Mapping):
@@ -121,7 +127,7 @@ class _Doors:
         return {**result, "instructions": about}
 
     async def _read(self, ctx: _Context, reader: Callable[..., T], *arguments: Any) -> T:
-        """As `Front.read`; errors become those of the protocol."""
+        """Read from the base, as `Front.read`; errors become those of the protocol."""
         try:
             return await self._front.read(_find_call(ctx), reader, *arguments)
         except Exception as problem:
@@ -136,8 +142,12 @@ class _Doors:
 
 
 def make(front: Front, *, notifies: bool = False, all_tools: bool = False) -> Server[Any]:
-    """A server that any number of transports may run. `notifies`: these reach a client also between its requests, so it may ask to be told
-    of what changes, and from which level on of its own calls. `all_tools`: it lists every tool, not the common ones alone; each can be called."""
+    """Make a server that any number of transports may run.
+
+    `notifies`: the transports reach a client between its requests too, so that it may subscribe to changes, and
+    to log messages of its own calls. `all_tools`: it lists every tool, not the common ones alone; each can be
+    called.
+    """
     doors = _Doors(front, all_tools=all_tools)
     server: Server[Any] = Server(
         "duckkb",
@@ -169,7 +179,7 @@ def _find_subscriptions(ctx: _Context) -> Subscriptions:
 
 def _note(ctx: _Context) -> None:
     call, params = _find_call(ctx), ctx.params or {}
-    name = params.get("name")  # nobody has looked yet whether it is a text
+    name = params.get("name")  # its type has not been checked yet
     if ctx.method == "tools/call" and isinstance(name, str) and name in ACTIONS:
         call.decide(f"mcp {ctx.method}", name, params.get("arguments"))
     else:
@@ -177,7 +187,7 @@ def _note(ctx: _Context) -> None:
 
 
 def _find_call(ctx: _Context) -> Asked:
-    """Over HTTP that of the request; whoever sits at the other end of a pipe may all."""
+    """Return the call: over HTTP that of the request; over a pipe, one with all rights."""
     if ctx.request is None:
         return Asked(Caller(), Noted())
     call: Asked = ctx.request.scope[ASKED]

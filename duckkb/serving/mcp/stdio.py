@@ -1,4 +1,4 @@
-"""MCP over stdin and stdout: one JSON-RPC message a line, nothing else, whatever a library prints."""
+"""MCP over stdin and stdout: one JSON-RPC message a line, nothing else, even where a library prints."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ from duckkb.serving import running
 from duckkb.serving.lines import take_over
 
 MOST_BYTES = 4 * 1024 * 1024
-"""Of one message, as over HTTP."""
+"""Bytes of one message, as over HTTP."""
 _GRACE_S = 0.3
 _LAST_ANSWERS_S = 60.0
 _LOOK_S = 0.01
@@ -36,8 +36,10 @@ def serve(server: Server[Any]) -> None:
 
 
 def _claim() -> tuple[BinaryIO, int]:
-    """stdin and stdout for messages alone: under their own numbers there is nothing, and stderr, from now on, also for
-    processes that are started."""
+    """Reserve stdin and stdout for messages.
+
+    Their own numbers become an empty input and stderr, for child processes too.
+    """
     sys.stdout.flush()
     incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -48,7 +50,7 @@ def _claim() -> tuple[BinaryIO, int]:
 
 
 class _Wire:
-    """Messages between the two streams of the process and those of the server; counts what is still to be answered."""
+    """The transport between the two streams of the process and those of the server; it counts unanswered requests."""
 
     def __init__(self, server: Server[Any], incoming: BinaryIO, outgoing: int) -> None:
         self._server, self._incoming, self._outgoing = server, incoming, outgoing
@@ -75,7 +77,7 @@ class _Wire:
             await self._server.run(request_receiver, reply_sender, self._server.create_initialization_options())
 
     async def _take(self, line: bytes | None, request_sender: Any) -> None:
-        """Hand a line over, or say what is wrong with it."""
+        """Pass a line to the server, or answer what is wrong with it."""
         try:
             if line is None:
                 raise _Refused(types.INVALID_REQUEST, f"a message has at most {MOST_BYTES:,} bytes")
@@ -104,9 +106,9 @@ class _Wire:
             message = envelope.message
             frame = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
             if not await anyio.to_thread.run_sync(_write_all, self._outgoing, frame, abandon_on_cancel=True):
-                stop_event.set()  # nobody listens any more
+                stop_event.set()  # the reader is gone
             if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-                self._unanswered -= Counter([_build_key(message.id)])  # keeps what is above zero alone
+                self._unanswered -= Counter([_build_key(message.id)])  # drops counts of zero
 
 
 class _Refused(Exception):
@@ -116,7 +118,7 @@ class _Refused(Exception):
 
 
 def _iter_lines(stream: BinaryIO) -> Iterator[bytes | None]:
-    """Lines that say something; None for one that is too long, of which no more than that is ever held."""
+    """Yield the lines that are not blank; None for one that is too long, which is never held whole."""
     while line := stream.readline(MOST_BYTES + 1):
         if len(line) > MOST_BYTES and not line.endswith(b"\n"):
             while line and not line.endswith(b"\n"):
@@ -144,7 +146,7 @@ def _build_key(id: Any) -> tuple[type, str]:
 
 
 def _write_all(descriptor: int, frame: bytes) -> bool:
-    """Whether somebody took it."""
+    """Write the whole frame; return whether the reader took it."""
     remainder = memoryview(frame)
     try:
         while remainder:

@@ -1,7 +1,8 @@
-"""Subscriptions to resources: who subscribed is told that what it reads there now is not what it read before.
+"""Subscriptions to resources: a subscriber is told when it would read something else than before.
 
-What a subscriber would read is compared, as the caller whom it is now, after each write of this server and every few seconds, as files
-change without it. So nobody is told of what it may not read, and nothing has to say which change touches which resource.
+The text that a subscriber would read as its present caller is compared after each write of this server, and
+every few seconds, as files change without it. So nobody is told of what it may not read, and no code needs to
+know which change touches which resource.
 """
 
 from collections.abc import AsyncIterator
@@ -26,16 +27,19 @@ from duckkb.serving.tenants import Denial
 
 MOST_OF_SESSION, _MOST = 100, 1_000
 _PAUSE_S, _LEAST_S, _SHARE = 2.0, 0.05, 10
-"""Seconds after which is looked again; at least so many pass, also after a write, and so many times what the last look took."""
+"""Seconds between two checks for changes.
+
+The pause after a write is at least `_LEAST_S`, and at least `_SHARE` times the duration of the last check.
+"""
 _SEND_S = 1.0
-"""Within which a client takes a notification; one that reads nothing is told no more."""
+"""Seconds within which a client must take a notification; one that does not gets no more."""
 _GONE = "gone"
 
 _Key = tuple[int, str]
 
 
 class Subscription(Struct):
-    """Of a connection to a resource: who subscribed, and the digest of what was read last."""
+    """A subscription of a connection to a resource: the subscriber, and the digest of the last text."""
 
     connection: Connection
     uri: str
@@ -44,7 +48,7 @@ class Subscription(Struct):
 
 
 class Subscriptions:
-    """Those of one tenant, or of who sits at the other end of a pipe; asked in one event loop."""
+    """The subscriptions of one tenant, or of the user at the other end of a pipe; for use in one event loop."""
 
     def __init__(self, front: Front) -> None:
         self._front = front
@@ -56,7 +60,7 @@ class Subscriptions:
         return len(self._held)
 
     def add(self, connection: Connection, uri: str, asked: Asked, text: str) -> None:
-        """Tell the connection when the resource is no longer this text. Raises MCPError beyond the limits."""
+        """Notify the connection when the resource is no longer this text. Raises MCPError beyond the limits."""
         key, subscription_count = (
             (id(connection), uri),
             sum(1 for connection_id, _ in self._held if connection_id == id(connection)),
@@ -72,16 +76,16 @@ class Subscriptions:
         self._begun.set()
 
     def remove(self, connection: Connection, uri: str) -> None:
-        """Tell it no more; nothing where it has not subscribed."""
+        """Remove a subscription; do nothing where there is none."""
         self._held.pop((id(connection), uri), None)
 
     def forget(self, connection: Connection) -> None:
-        """Remove all of a connection."""
+        """Remove all subscriptions of a connection."""
         for key in [key for key in self._held if key[0] == id(connection)]:
             del self._held[key]
 
     async def watch(self) -> None:
-        """Look for what changed, and tell of it, until cancelled."""
+        """Look for changes, and notify subscribers, until cancelled."""
         while True:
             if not self._held:
                 self._begun = anyio.Event()
@@ -111,7 +115,7 @@ class Subscriptions:
             self.forget(subscription.connection)
 
     def _compute_digests(self, subscriptions: list[Subscription]) -> list[str | None]:
-        """The digests of what their subscribers would read; None for who is let in no longer."""
+        """Return the digests of what subscribers would read; None for one who is no longer let in."""
         callers: dict[int, Caller | Denial] = {}
         digests: dict[tuple[Caller, str], str] = {}
         results: list[str | None] = []
@@ -130,7 +134,7 @@ class Subscriptions:
     def _read(self, subscription: Subscription, caller: Caller) -> str:
         try:
             return _digest(resources.read_current_text(self._front.served, subscription.uri, caller))
-        except DuckkbError as problem:  # what cannot be read now may be as it was
+        except DuckkbError as problem:  # an unreadable resource may be unchanged
             return _GONE if problem.code in resources.MISSING else subscription.digest
         except Exception as problem:
             report_unexpected("mcp resources/subscribe", problem)
@@ -142,7 +146,10 @@ def _digest(text: str) -> str:
 
 
 def lifespan_of(front: Front) -> Any:
-    """The life of what serves one tenant: while it lasts, its subscriptions are watched, and handlers find them in their context."""
+    """Return the lifespan of a tenant's server, during which its subscriptions are watched.
+
+    Handlers find them in their context.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[Subscriptions]:

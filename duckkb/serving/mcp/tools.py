@@ -1,4 +1,4 @@
-"""Tools: the actions of the registry as MCP offers them, and their answers as MCP gives them."""
+"""Tools: the actions of the registry as MCP lists them, and their answers as MCP returns them."""
 
 import json
 from collections.abc import Mapping
@@ -38,14 +38,14 @@ def offer_tools(caller: Caller, *, all_tools: bool = True) -> list[types.Tool]:
 
 
 def input_schema(name: str) -> dict[str, Any] | None:
-    """What a tool takes; None where there is no such tool."""
+    """Return the JSON Schema of a tool's arguments; None where there is no such tool."""
     return _build_tool(name).input_schema if name in ACTIONS else None
 
 
 def result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolResult:
-    """An answer, or an error, as structured content and as the same text."""
+    """Return an answer, or an error, as structured content and as the same text."""
     text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-    sound = text.encode("utf-8", "replace").decode()  # half a surrogate has no form on the wire
+    sound = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be encoded
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=sound)]
     return types.CallToolResult(content=content, structured_content=json.loads(sound), is_error=failed)
 
@@ -55,8 +55,8 @@ def _build_tool(name: str) -> types.Tool:
     action = ACTIONS[name]
     hints = types.ToolAnnotations(
         read_only_hint=not action.writes,
-        destructive_hint=action.writes and action.repeats,  # also a put: it replaces the record that is there
-        idempotent_hint=action.repeats,  # a write that changes nothing writes nothing; what counts does each time
+        destructive_hint=action.writes and action.repeats,  # a put too: it replaces the present record
+        idempotent_hint=action.repeats,  # a no-op writes nothing; an action that counts does each time
         open_world_hint=False,
     )
     return types.Tool(
@@ -70,14 +70,20 @@ def _build_tool(name: str) -> types.Tool:
 
 
 def _build_output_schema(action: Action) -> dict[str, Any]:
-    """Clients hold the structured content of errors against it too. Without descriptions, which `docs/actions.md` has."""
+    """Return the schema of an answer, without descriptions, which `docs/actions.md` has.
+
+    Clients validate the structured content of errors against it too.
+    """
     schema = _strip_descriptions(action.output)
     definitions: dict[str, Any] = {key: schema.pop(key) for key in ("$schema", "$defs") if key in schema}
     return {**definitions, "type": "object", "anyOf": [schema, {"required": ["error"]}]}
 
 
 def _strip_descriptions(schema: Any, *, of_names: bool = False) -> Any:
-    """Return a JSON Schema without its descriptions; what is `of_names` maps names, of which one may be `description`."""
+    """Return a JSON Schema without its descriptions.
+
+    An object that is `of_names` maps names, of which one may be `description`.
+    """
     if isinstance(schema, Mapping):
         return {
             key: _strip_descriptions(value, of_names=key in ("properties", "$defs") and not of_names)

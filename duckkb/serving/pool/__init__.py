@@ -1,1 +1,1 @@
-"""Worker processes that answer for a server: one process of Python computes on one core, whatever it has of threads."""
+"""Worker processes that answer for a server: one Python process computes on one core, however many threads it has."""

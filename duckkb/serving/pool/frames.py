@@ -1,6 +1,7 @@
-"""Values on their way between a server and its workers, each as its length and its bytes.
+"""Values between a server and its workers, each as its length and its bytes.
 
-They are pickled: both ends are processes of duckkb, the sockets between them have no name, and nobody else is given one.
+They are pickled: both ends are processes of duckkb, the sockets between them have no name, and no other process
+gets one.
 """
 
 import pickle
@@ -22,7 +23,7 @@ _LENGTH = struct.Struct(">Q")
 
 
 class Start(Struct, frozen=True):
-    """Which base a worker serves: as `Served` takes it."""
+    """The base that a worker serves, as the arguments of `Served`."""
 
     path: str | Path | None
     chosen: OpenOptions
@@ -30,15 +31,18 @@ class Start(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """Nobody waits for the answer to the request of this number, from 1, at this channel."""
+    """A message that nobody waits for the answer to the request of this number, from 1, at this channel."""
 
     channel: int
     number: int
 
 
 class Request(Struct, frozen=True):
-    """An action, its arguments and who asks; of the base as it was at `commit`, where one is named; of the tenant's proposal, where
-    there is a `message` for what is written. `is_traced`: the steps of the answer are wanted."""
+    """An action, its arguments and its caller.
+
+    It is asked of the base at `commit`, where one is named, and of the tenant's proposal, where there is a
+    `message` for what is written. `is_traced`: the steps of the answer are wanted.
+    """
 
     name: str
     given: Mapping[str, Any]
@@ -49,8 +53,10 @@ class Request(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """What became of a request: the answer; else an error of duckkb, by its class and what it says; else neither, which is a
-    defect that the worker's log has."""
+    """The outcome of a request: an answer, an error of duckkb by its class and content, or neither.
+
+    Neither means a defect, which is in the worker's log.
+    """
 
     answer: dict[str, Any] | None = None
     error: tuple[type[DuckkbError], dict[str, Any]] | None = None
@@ -58,11 +64,11 @@ class Reply(Struct, frozen=True):
 
     @classmethod
     def failed(cls, problem: DuckkbError) -> "Reply":
-        """Of an error, whose details become plain: as they are shown."""
+        """Return the reply for an error, whose details become plain data, as they are shown."""
         return cls(error=(type(problem), {**vars(problem), "details": plain(dict(problem.details))}))
 
     def value(self) -> dict[str, Any]:
-        """The answer. Raises the error, `Defect` where there is neither."""
+        """Return the answer. Raises the error, `Defect` where there is neither."""
         if self.error is not None:
             kind, attributes = self.error
             problem = kind.__new__(kind)
@@ -74,21 +80,21 @@ class Reply(Struct, frozen=True):
 
 
 class Defect(Exception):
-    """Something that duckkb does not expect to go wrong did so in a worker."""
+    """A failure in a worker that duckkb does not expect."""
 
 
 def pack_frame(value: Any) -> bytes:
-    """A value as `send` takes it. Raises RecursionError for one that is nested too deeply."""
+    """Pack a value for `send`. Raises RecursionError for one that is nested too deeply."""
     return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
 
 
 def send(channel: socket.socket, frame: bytes) -> None:
-    """Raises OSError where nobody is at the other end."""
+    """Send a frame. Raises OSError where nobody is at the other end."""
     channel.sendall(_LENGTH.pack(len(frame)) + frame)
 
 
 def receive(channel: socket.socket) -> Any:
-    """The next value. Raises EOFError or OSError where none comes any more."""
+    """Receive the next value. Raises EOFError or OSError where none comes any more."""
     (length,) = _LENGTH.unpack(_receive_bytes(channel, _LENGTH.size))
     return pickle.loads(_receive_bytes(channel, length))
 

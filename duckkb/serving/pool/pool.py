@@ -1,4 +1,4 @@
-"""A base that several processes serve: the methods of `Served`, whichever of the two answers."""
+"""A base that several processes serve, with the methods of `Served`."""
 
 import os
 import threading
@@ -24,10 +24,13 @@ from duckkb.serving.served import refuse_past
 
 
 class Pool:
-    """What is asked of a base, from any thread, answered by `readers` processes that each have it open (as many as there are
-    cores, where none is said), and all writes by one more, started for the first, or at once where that is for long: so no write stops a
-    reader. Each request
-    looks at the files, so one that comes after the receipt of a write sees what was written. `longest` is as for `Served`."""
+    """A pool of processes that answer for a base, for use from any thread.
+
+    `readers` processes have the base open (by default as many as there are cores). One more does all writes; it
+    is started for the first write, or at once where that is for long: so no write stops a reader.
+    Each request checks the files, so a request after the receipt of a write sees what was written. `longest` is
+    as for `Served`.
+    """
 
     def __init__(
         self,
@@ -44,8 +47,11 @@ class Pool:
         self._was_up = False
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """As `Served.run`. Raises also `errors.Unavailable` where the process that was asked ended (E_WORKER), where too many
-        wait (E_BUSY), where no process comes up, and while the server ends (E_UNAVAILABLE)."""
+        """Run an action, as `Served.run`.
+
+        Raises also `errors.Unavailable` where the process that was asked ended (E_WORKER), where too many wait
+        (E_BUSY), where no process starts, and while the server ends (E_UNAVAILABLE).
+        """
         action = ACTIONS.get(name)
         if action is None or not action.writes:
             return _ask_workers(
@@ -56,29 +62,29 @@ class Pool:
         )
 
     def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
-        """As `Served.proposed`; raises as `run`."""
+        """Propose a write, as `Served.proposed`; raises as `run`."""
         request = frames.Request(name, given, caller, is_traced=steps.is_recording(), message=message)
         return _ask_workers(self._ensure_writer(), request, _WRITE)
 
     @contextmanager
     def at(self, commit: str, caller: Caller) -> "Iterator[Past]":
-        """As `Served.at`; that the commit cannot be read is said by what it is asked."""
+        """Return the base at a commit, as `Served.at`; an unreadable commit is reported by the first action."""
         refuse_past(caller)
         yield Past(self._readers, commit)
 
     @property
     def name(self) -> str:
-        """That of the base's folder. Raises `errors.StateError` (E_NO_KB)."""
+        """The name of the base's folder. Raises `errors.StateError` (E_NO_KB)."""
         return find(self._path, self._start.chosen.backend).resolve().name
 
     @property
     def is_up(self) -> bool:
-        """Whether all processes have come up, once."""
+        """Return whether all processes have started once."""
         self._was_up = self._was_up or all(each["alive"] == each["workers"] for each in self.measures().values())
         return self._was_up
 
     def close(self) -> None:
-        """Take no more requests; what is under way has some seconds to end, and so have the processes."""
+        """Refuse further requests; those under way have some seconds to end, and so have the processes."""
         with self._lock:
             self._closed, writer = True, self._writer
         several = [self._readers, *([writer] if writer else [])]
@@ -89,37 +95,37 @@ class Pool:
             thread.join()
 
     def measures(self) -> dict[str, dict[str, int]]:
-        """Those of `Workers`, of the `readers` and, once there was a write, of the `writer`."""
+        """Return the measures of `Workers`, for the `readers` and, once there was a write, for the `writer`."""
         writer = self._writer
         return {"readers": self._readers.measures()} | ({"writer": writer.measures()} if writer else {})
 
     def calls(self) -> list[CallCounts]:
-        """What all of them asked of models."""
+        """Return the counts of all processes' calls to models."""
         writer = self._writer
         return [*self._readers.calls(), *(writer.calls() if writer else ())]
 
     def pids(self) -> dict[str, list[int]]:
-        """The processes that can be asked now, likewise."""
+        """Return the process IDs that can be asked now, by the same groups."""
         writer = self._writer
         return {"readers": self._readers.pids()} | ({"writer": writer.pids()} if writer else {})
 
     def _ensure_writer(self) -> Workers:
         with self._lock:
             if self._closed:
-                return self._readers  # which says that it ends
+                return self._readers  # the readers report that the server ends
             if self._writer is None:
                 self._writer = Workers(self._start, 1)
             return self._writer
 
 
 class Past(Struct, frozen=True):
-    """A base as it was at a commit."""
+    """A base at a commit."""
 
     workers: Workers
     commit: str
 
     def run(self, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """As `KnowledgeBase.run`."""
+        """Run an action, as `KnowledgeBase.run`."""
         return _ask_workers(self.workers, frames.Request(name, given, caller, self.commit), _READ)
 
 

@@ -14,14 +14,14 @@ from duckkb.llm.call_pool import CallCounts
 from duckkb.serving.pool import frames
 
 SIDE_BY_SIDE = 2
-"""How many questions one worker answers side by side: while one waits for a model, another is answered."""
+"""Requests that one worker answers side by side: while one waits for a model, another is answered."""
 CHANNELS = 8
-"""How many it has, with those that take long, as they wait for the process that runs SQL: nobody else waits for them."""
+"""Channels of a worker, with those for long requests that wait for the process of SQL."""
 LAST_ANSWERS_S = 10.0
-"""How long a worker that is to end goes on with what is under way."""
+"""Seconds for which a worker that is to end continues with requests under way."""
 PROGRAM: tuple[str, ...] = ("-P", "-m", "duckkb.serving.pool.worker")
 SILENT_S = 60.0
-"""A worker says each second that it is there; one that has said nothing for so long hangs, and is killed."""
+"""Seconds without a sign of life after which a worker hangs, and is killed; it sends one each second."""
 _OLD_S = 10.0
 
 
@@ -34,7 +34,7 @@ class Worker:
         pairs = [socket.socketpair() for _ in range(1 + CHANNELS)]
         theirs = [str(pair[1].fileno()) for pair in pairs]
         try:
-            # It has nothing of the server but these sockets and stderr; an interrupt from the keyboard is the server's.
+            # It inherits only these sockets and stderr; the server handles an interrupt from the keyboard.
             self._process = subprocess.Popen(
                 [sys.executable, *PROGRAM, *theirs],
                 stdin=subprocess.DEVNULL,
@@ -56,21 +56,24 @@ class Worker:
         self.calls: list[CallCounts] = []
         self._since = monotonic()
         self._killed_later: threading.Timer | None = None
-        with suppress(OSError):  # a process that has ended already is found out by `is_ready`
+        with suppress(OSError):  # `is_ready` detects a process that has ended
             frames.send(self._control, frames.pack_frame(start))
 
     @property
     def busy(self) -> int:
-        """How many requests it works on."""
+        """The number of requests that it works on."""
         return sum(channel.is_busy for channel in self.channels)
 
     @property
     def is_old(self) -> bool:
-        """Whether it has been there for some seconds."""
+        """Return whether the process has run for some seconds."""
         return monotonic() - self._since > _OLD_S
 
     def is_ready(self) -> bool:
-        """Waits until it has opened the base: whether it came so far. That may take minutes, in which it says that it is there."""
+        """Wait until the worker has opened the base; return whether it did.
+
+        That may take minutes, during which the worker reports that it lives.
+        """
         self._control.settimeout(SILENT_S)
         try:
             while frames.receive(self._control) is None:
@@ -93,7 +96,7 @@ class Worker:
             return
 
     def end(self) -> None:
-        """Have it end after what is under way, within some seconds; does not wait."""
+        """Ask the worker to end after the requests under way, within some seconds; do not wait."""
         if self._killed_later is None:
             self._killed_later = threading.Timer(LAST_ANSWERS_S + 1, self.kill)
             self._killed_later.daemon = True
@@ -101,16 +104,16 @@ class Worker:
             self.tell(LAST_ANSWERS_S)
 
     def tell(self, what: object) -> None:
-        """Say something to it; one that has ended is found out by others."""
+        """Send the worker a message; whether it has ended is detected elsewhere."""
         with suppress(OSError), self._saying:
             frames.send(self._control, frames.pack_frame(what))
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the worker at once."""
         self._process.kill()
 
     def wait(self) -> int:
-        """Waits until it ends: its exit code, or minus the number of the signal."""
+        """Wait until the worker ends; return its exit code, or minus the number of the signal."""
         code = self._process.wait()
         self._control.close()
         if self._killed_later is not None:
@@ -119,7 +122,7 @@ class Worker:
 
 
 class Channel(Struct, eq=False):
-    """Where one request at a time is asked of a worker; `asked` is the number of the last one."""
+    """A socket at which a worker answers one request at a time; `asked` is the number of the last one."""
 
     worker: Worker
     place: int
@@ -128,5 +131,5 @@ class Channel(Struct, eq=False):
     asked: int = 0
 
     def stop(self, number: int) -> None:
-        """Have the worker stop a request, if it still works on that: nobody waits for the answer."""
+        """Ask the worker to stop a request for which nobody waits, if it still works on it."""
         self.worker.tell(frames.Stop(self.place, number))

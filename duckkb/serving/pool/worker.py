@@ -1,9 +1,9 @@
-"""A worker: a process that opens a base and answers what its server asks, until the server ends, however that ends.
+"""A worker: a process that opens a base and answers its server's requests, until the server ends in any way.
 
 usage: python -m duckkb.serving.pool.worker DESCRIPTOR...
 
-The descriptors are sockets: the first says which request is to be stopped, how many seconds there are for what is under way when the
-worker is to end, or closes with the server; at each other one request is answered at a time.
+The descriptors are sockets. The first says which request to stop, or how many seconds there are for requests
+under way when the worker is to end; it closes with the server. Each other socket carries one request at a time.
 """
 
 import os
@@ -27,10 +27,13 @@ _COUNTS_S = 1.0
 
 
 def main(descriptors: list[str]) -> None:
-    """Never returns: threads that still work are left behind, and what they write is carried out whole or not at all. Once the
-    server has ended that is so at once: nobody waits, and a write that went on could come after one that another server took."""
+    """Answer requests; never returns.
+
+    Threads that still work are abandoned; a write is carried out whole or not at all. Once the server has
+    ended, the worker ends at once: nobody waits, and a late write could follow one that another server took.
+    """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # What is sent to all processes of a service is the server's to act on; what a worker starts itself is not deaf to it.
+        # Signals to all processes of a service are for the server; children of a worker do not ignore them.
         signal.signal(number, lambda *_: None)
     running.spare_memory()
     control, *channels = (socket.socket(fileno=int(item)) for item in descriptors)
@@ -55,7 +58,10 @@ def main(descriptors: list[str]) -> None:
 
 
 def _get_ready(answerer: Served, control: socket.socket, should_preload: bool) -> None:
-    """Import what answers, open the base and say so. One that does not load answers each request with why."""
+    """Import what answers, open the base and report it.
+
+    A base that does not load answers each request with the reason.
+    """
     is_open = threading.Event()
     threading.Thread(target=_tell, args=(control, is_open), daemon=True).start()
     try:
@@ -69,7 +75,9 @@ def _get_ready(answerer: Served, control: socket.socket, should_preload: bool) -
 
 
 def _tell(control: socket.socket, is_open: threading.Event) -> None:
-    """Say each second that the worker is there: nothing more until the base is open, then what was asked of models."""
+    """Report each second that the worker lives: nothing more until the base is open, then the counts of model
+    calls.
+    """
     try:
         while not is_open.is_set():
             frames.send(control, frames.pack_frame(None))
@@ -82,22 +90,22 @@ def _tell(control: socket.socket, is_open: threading.Event) -> None:
 
 
 class _Place:
-    """A channel, with the deadline of the request that is answered there."""
+    """A channel, with the deadline of its present request."""
 
     def __init__(self, channel: socket.socket) -> None:
         self.channel = channel
         self._lock, self._asked, self._stopped, self._deadline = threading.Lock(), 0, 0, Deadline()
 
     def begin(self) -> Deadline:
-        """The deadline of the next request."""
+        """Return the deadline of the next request."""
         with self._lock:
             self._asked, self._deadline = self._asked + 1, Deadline()
-            if self._stopped == self._asked:  # it was said before the request was read
+            if self._stopped == self._asked:  # the stop came before the request was read
                 self._deadline.cancel()
             return self._deadline
 
     def stop(self, number: int) -> None:
-        """Cancel the deadline of the request of this number, unless it has its answer."""
+        """Cancel the deadline of the request with this number, unless it was answered."""
         with self._lock:
             self._stopped = number
             if self._asked == number:
@@ -116,7 +124,7 @@ def _answer(answerer: Served, place: _Place) -> None:
         return
     except Exception as problem:
         report_unexpected("worker", problem)
-        os._exit(1)  # a server that waits for an answer learns that none will come
+        os._exit(1)  # so that a waiting server learns that no answer comes
 
 
 def _reply(answerer: Served, request: frames.Request) -> bytes:
@@ -151,7 +159,7 @@ def _end_with_the_server(control: socket.socket) -> None:
 
 
 def _finish(answerer: Served, threads: list[threading.Thread], seconds: float) -> None:
-    """Let what is under way end, and write down what was computed, within the time that there is."""
+    """Wait for requests under way, and store what was computed, within the given seconds."""
     end = monotonic() + seconds
     for thread in threads:
         thread.join(max(0.0, end - monotonic()))

@@ -1,4 +1,4 @@
-"""Several workers for requests of one kind: who is asked next, who waits, and that one that ends is replaced."""
+"""Several workers for requests of one kind: chooses the next one, queues requests, and replaces workers that end."""
 
 import threading
 from collections import deque
@@ -18,17 +18,19 @@ from duckkb.serving.pool.process import Channel, Worker
 
 _MOST_WAITING = 1024
 _MOST_STARTS = 3
-"""After so many workers of one place that ended before they were ready it is said that none comes up."""
+"""Failed starts in one place after which it counts as failing."""
 _PAUSE_S, _LONGEST_PAUSE_S = 0.25, 30.0
 
 
 class Gone(Exception):
-    """The worker that was asked has ended, and there is no answer."""
+    """Raised where the worker that was asked has ended without an answer."""
 
 
 class Workers:
-    """`count` processes, each kept by a thread, which starts another where one ends. Requests wait in the order in which they
-    came, for the worker that has the least to do."""
+    """A group of `count` processes, each watched by a thread, which starts another where one ends.
+
+    Requests wait in the order in which they came, for the worker that has the least to do.
+    """
 
     def __init__(self, start: frames.Start, count: int) -> None:
         self._start, self._count = start, count
@@ -36,7 +38,7 @@ class Workers:
         self._started: set[Worker] = set()
         self._free: list[Channel] = []
         self._waiting: deque[Future[Channel]] = deque()
-        self._failing: dict[int, str] = {}  # by place, how the last one ended where none comes up
+        self._failing: dict[int, str] = {}  # by place, how the last worker ended where none starts
         self._restarts = 0
         self._past: list[CallCounts] = []
         self._keepers = [threading.Thread(target=self._keep, args=(place,), daemon=True) for place in range(count)]
@@ -44,14 +46,17 @@ class Workers:
             keeper.start()
 
     def ask(self, request: frames.Request) -> frames.Reply:
-        """What became of a request. Raises `Gone`, `errors.Unavailable` (E_BUSY, E_TIMEOUT, E_UNAVAILABLE)."""
+        """Ask a worker, and return its reply.
+
+        Raises `Gone`, `errors.Unavailable` (E_BUSY, E_TIMEOUT, E_UNAVAILABLE).
+        """
         frame = frames.pack_frame(request)
         while True:
             channel = self._take()
             channel.asked += 1
             try:
                 frames.send(channel.socket, frame)
-            except OSError:  # it had ended before: nobody has seen the request
+            except OSError:  # the worker had ended: nobody has read the request
                 self._drop(channel)
                 continue
             try:
@@ -60,14 +65,16 @@ class Workers:
             except (EOFError, OSError):
                 self._drop(channel)
                 raise Gone from None
-            except BaseException:  # an interrupt: the answer that is on its way is nobody's
+            except BaseException:  # an interrupt: nobody takes the answer under way
                 self._drop(channel)
                 raise
             self._give_back(channel)
             return reply
 
     def measures(self) -> dict[str, int]:
-        """How many workers there are to be, and are; requests under way, and waiting; and workers that were replaced."""
+        """Return the numbers of workers wanted and running, of requests under way and waiting, and of workers
+        replaced.
+        """
         with self._lock:
             usable = [worker for worker in self._started if worker.is_usable]
             return {
@@ -79,17 +86,17 @@ class Workers:
             }
 
     def calls(self) -> list[CallCounts]:
-        """What was asked of models, as each worker said a second ago at most; also of those that have ended."""
+        """Return the counts of model calls, at most a second old; those of ended workers are included."""
         with self._lock:
             return [*self._past, *(counts for worker in self._started for counts in worker.calls)]
 
     def pids(self) -> list[int]:
-        """The processes that can be asked now."""
+        """Return the process IDs that can be asked now."""
         with self._lock:
             return sorted(worker.pid for worker in self._started if worker.is_usable)
 
     def close(self, seconds: float) -> None:
-        """Take no more requests, let what is under way end, and wait for that at most so many seconds."""
+        """Refuse further requests, let those under way end, and wait for that at most so many seconds."""
         end = monotonic() + seconds
         with self._lock:
             self._closing.set()
@@ -134,7 +141,7 @@ class Workers:
                 channel.socket.close()
 
     def _drop(self, channel: Channel) -> None:
-        """Of a worker that is gone, or of no use any more."""
+        """Drop a channel of a worker that is gone, or that is unusable."""
         with self._lock:
             channel.is_busy = False
             self._retire(channel.worker)
@@ -150,14 +157,14 @@ class Workers:
                 first.set_result(channel)
 
     def _refuse(self, problem: Unavailable) -> None:
-        """All that wait."""
+        """Refuse all waiting requests."""
         while self._waiting:
             first = self._waiting.popleft()
             if first.set_running_or_notify_cancel():
                 first.set_exception(problem)
 
     def _retire(self, worker: Worker) -> None:
-        """Ask it nothing more. Those that wait for its answers close their channels themselves."""
+        """Ask a worker nothing more. Callers that wait for its answers close their channels themselves."""
         worker.is_usable = False
         self._free = [free_channel for free_channel in self._free if free_channel.worker is not worker]
         for channel in worker.channels:
@@ -165,7 +172,7 @@ class Workers:
                 channel.socket.close()
 
     def _keep(self, place: int) -> None:
-        """Have a worker in this place until the end. Where one after the other ends before it is ready, each is waited for longer."""
+        """Keep a worker in this place until the end. After repeated failures to start, the pauses grow."""
         failures = 0
         while not self._closing.wait(_pause(failures)):
             try:
@@ -186,7 +193,7 @@ class Workers:
                     self._refuse(self._build_start_error())
 
     def _run_worker(self, place: int, worker: Worker) -> str:
-        """Have requests go to a worker until it ends; how it did."""
+        """Route requests to a worker until it ends; return how it ended."""
         with self._lock:
             self._started.add(worker)
             if self._closing.is_set():
@@ -214,7 +221,7 @@ class Workers:
 
 
 def _pause(failures: int) -> float:
-    """Seconds before the next worker: none after the first that failed."""
+    """Return the seconds before the next worker: none after the first failure."""
     return min(_LONGEST_PAUSE_S, _PAUSE_S * 2 ** (failures - 2)) if failures > 1 else 0.0
 
 

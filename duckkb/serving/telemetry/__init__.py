@@ -1,1 +1,1 @@
-"""What operators see of a server: measures, a log of its requests, spans."""
+"""Telemetry for operators of a server: measures, a log of its requests, spans."""

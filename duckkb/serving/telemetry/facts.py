@@ -1,4 +1,4 @@
-"""What a base says of itself to those who watch a server, without being asked again at each request."""
+"""Facts of a base for operators, cached between requests."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ _COMMIT_S, _STATUS_S, _PATIENCE_S = 1.0, 10.0, 0.5
 
 
 class BaseFacts:
-    """Of the base in `root`, and of what answers for it. May be asked by several threads."""
+    """The facts of the base in `root`, and of what answers for it. Safe to use from several threads."""
 
     def __init__(self, root: Path, served: "Answerer") -> None:
         self._root, self._served = root, served
@@ -30,7 +30,7 @@ class BaseFacts:
         self._look: threading.Thread | None = None
 
     def commit(self) -> str | None:
-        """The commit that is checked out, as it was a second ago at most."""
+        """Return the commit that is checked out, at most a second old."""
         read, head = self._head
         now = time.monotonic()
         if not read or now - read > _COMMIT_S:
@@ -39,7 +39,7 @@ class BaseFacts:
         return head
 
     def register_measures(self, measures: Measures) -> None:
-        """Have these facts be measures. Raises nothing: what cannot be told is left out."""
+        """Register these facts as measures. Raises nothing: an unavailable fact is left out."""
         measures.watch("revision_info", "The commit that is checked out", self._describe_revision)
         measures.watch("revision_age_seconds", "Time since that commit was made", self._measure_age)
         measures.watch("missing_vectors", "Texts that lack a vector", lambda: self._load_status().get("missing"))
@@ -70,7 +70,7 @@ class BaseFacts:
         return None if records is None else float(sum(records.values()))
 
     def _load_status(self) -> dict[str, Any]:
-        """The base's status, for one reading of all measures. Who reads them does not wait behind slow calls."""
+        """Return the base's status for one reading of all measures; the reading does not wait behind slow calls."""
         if not self._status[0] or time.monotonic() - self._status[0] > _STATUS_S:
             if self._look is None or not self._look.is_alive():
                 self._look = threading.Thread(target=self._read_status, daemon=True)

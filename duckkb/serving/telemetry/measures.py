@@ -1,5 +1,8 @@
-"""What a server counts and times, in Prometheus' text form. No label holds what a client sent, nor a tenant or a type: each has
-few values, and what one tenant does cannot be read there, unless the operator wants tenants named."""
+"""The counters and timers of a server, in Prometheus' text form.
+
+No label holds what a client sent, nor a tenant or a type. So each has few values, and one tenant's activity
+cannot be read there, unless the operator wants tenants named.
+"""
 
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -23,18 +26,21 @@ METHODS = frozenset({"GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH"}
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _MS = tuple(1000 * bound for bound in _SECONDS)
 _ASKED = {"find": "", "query": "query", "search": "words"}
-"""Actions that search, with the profile of those whose answers do not tell their mode."""
+"""Actions that search, with the profile where their answers do not tell the mode."""
 
 Gauge = Callable[[], "float | Mapping[str, str] | None"]
-"""A number; or the labels of something that is so, such as a revision; None where it is not known now."""
+"""Function that returns a number, or the labels of a fact such as a revision; None where it is unknown."""
 
 
 class Measures:
-    """The measures of one process. May be fed by several threads. With `names_tenants` requests are also counted by tenant."""
+    """The measures of one process.
+
+    Safe to feed from several threads. With `names_tenants`, requests are also counted by tenant.
+    """
 
     def __init__(self, *, names_tenants: bool = False) -> None:
         disable_series: Callable[[], None] = prometheus_client.disable_created_metrics  # which has no types of its own
-        disable_series()  # one beside each, for OpenMetrics alone
+        disable_series()  # one extra series for each, used by OpenMetrics alone
         self._registry = CollectorRegistry(auto_describe=False)
         self._names_tenants = names_tenants
         self._tenant = ("tenant",) if names_tenants else ()
@@ -63,19 +69,24 @@ class Measures:
         )
 
     def request(self, route: str, method: str, status: int, seconds: float, tenant: str = "") -> None:
-        """Count a request; a route or a method that is not known counts as `other`."""
+        """Count a request; an unknown route or method counts as `other`."""
         route, method = route if route in ROUTES else OTHER, method if method in METHODS else OTHER
         self._requests.labels(route, method, str(status), *self._label_tenant(tenant)).inc()
         self._request_ms.labels(route, method).observe(1000 * seconds)
         self._request_s.labels(route, method).observe(seconds)
 
     def refused(self, code: str) -> None:
-        """Count a request that was not let in: without a token (E_TOKEN), with a wrong one (E_DENIED) or one that has expired (E_EXPIRED)."""
+        """Count a refused request: without a token (E_TOKEN), with a wrong (E_DENIED) or an expired one
+        (E_EXPIRED).
+        """
         self._refusals.labels(code).inc()
 
     def query(self, route: str, profile: str, degraded: Collection[str], seconds: float, tenant: str = "") -> None:
-        """Count a search: `profile` is its mode, or `query` or `words` of one of documents; `degraded` says in a word each what it
-        went without, as `reason` of notices does."""
+        """Count a search.
+
+        `profile` is its mode, or `query` or `words` for a search of documents; `degraded` has one word for each
+        thing that it went without, as `reason` of notices.
+        """
         route = route if route in ROUTES else OTHER
         labels = (profile, str(bool(degraded)).lower(), route)
         self._queries.labels(*labels, *self._label_tenant(tenant)).inc()
@@ -86,21 +97,23 @@ class Measures:
         self._query_s.labels(*labels).observe(seconds)
 
     def answered(self, action: str, answer: Mapping[str, Any], seconds: float, route: str, tenant: str = "") -> None:
-        """Count what an action gave, where it is one that searches."""
+        """Count the answer of an action, where it is one that searches."""
         if action in _ASKED:
             self.query(route, _ASKED[action] or str(answer.get("mode", OTHER)), list_reasons(answer), seconds, tenant)
 
     def watch(self, name: str, says: str, read: Gauge) -> None:
-        """A gauge that is read at each scrape; it is left out where it raises `errors.DuckkbError` or gives None. A name that ends in
-        `_total` is a counter's."""
+        """Add a gauge that is read at each scrape; a name that ends in `_total` is a counter's.
+
+        It is left out where it raises `errors.DuckkbError` or returns None.
+        """
         self._watched.gauges[name] = (says, read)
 
     def watch_calls(self, read: Callable[[], Iterable[CallCounts]]) -> None:
-        """The pools of calls to models, of this process and of those that work for it."""
+        """Add the pools of calls to models, of this process and of its workers."""
         self._watched.calls.append(read)
 
     def text(self) -> bytes:
-        """Everything, in Prometheus' text form (`CONTENT_TYPE`)."""
+        """Return everything in Prometheus' text form (`CONTENT_TYPE`)."""
         return prometheus_client.generate_latest(self._registry)
 
     def _label_tenant(self, tenant: str) -> tuple[str, ...]:
@@ -114,7 +127,7 @@ class Measures:
 
 
 class _Watched(Collector):
-    """What is asked for at a scrape instead of being counted."""
+    """A collector of values that are read at a scrape instead of being counted."""
 
     def __init__(self) -> None:
         self.gauges: dict[str, tuple[str, Gauge]] = {}
@@ -141,7 +154,7 @@ def _build_metric(name: str, says: str, value: "float | Mapping[str, str]") -> M
 
 
 def _measure_calls(pools: Collection[CallCounts]) -> dict[str, tuple[str, float]]:
-    """The series of the pools: all of them from the start, 0 where no model has been asked yet."""
+    """Return the series of the pools: all of them from the start, 0 where no model has been asked yet."""
     reranks = [pool for pool in pools if pool.model == "rerank"]
     return {
         "rerank_queue_depth": ("Rerank requests that wait for their turn", sum(pool.waiting for pool in reranks)),

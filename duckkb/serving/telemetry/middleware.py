@@ -1,4 +1,4 @@
-"""Around an ASGI application: each request counted, logged and traced."""
+"""An ASGI middleware that counts, logs and traces each request."""
 
 import os
 import re
@@ -20,18 +20,21 @@ _Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _App = Callable[[_Scope, _Receive, _Send], Awaitable[None]]
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,40}")
 GONE = 499
-"""The status of a request whose client went before it was answered."""
+"""The status of a request whose client left before the answer."""
 
 
 class RequestLog(Struct, frozen=True):
-    """Lines about requests, a JSON object each on stderr. Of tenants there is a hash, of what is asked nothing unless the operator wants
-    `queries`: then reads can be asked again, with `action` and `arguments`. `commit` tells what is served."""
+    """A log of requests, one JSON object a line on stderr.
+
+    Tenants are hashed, and questions are left out unless the operator wants `queries`: then reads can be
+    repeated, with `action` and `arguments`. `commit` returns what is served.
+    """
 
     queries: bool = False
     commit: Callable[[], str | None] = lambda: None
 
     def write(self, noted: Noted, method: str, status: int, seconds: float, trace_id: str) -> None:
-        """One request."""
+        """Write the line of one request."""
         level: lines.Level = "error" if status >= 500 else "warning" if status >= 400 or noted.code else "info"
         facts = {
             "request_id": noted.request_id,
@@ -55,7 +58,7 @@ class RequestLog(Struct, frozen=True):
 
 
 def tenant_hash(tenant: str) -> str:
-    """Which lines are of one tenant, without its name.
+    """Return a hash that identifies a tenant's lines without its name.
 
     >>> tenant_hash("acme"), tenant_hash("")
     ('822b33ad87c148a0', '')
@@ -64,12 +67,14 @@ def tenant_hash(tenant: str) -> str:
 
 
 _FOLDERS = ("/actions", "/web")
-"""Routes that have others below them; who is refused there has asked there, too."""
+"""Routes with others below them; refused requests below count for them."""
 
 
 class Telemetry:
-    """The application with its requests counted in `measures`, and written to `log` where there is one. Answers carry `x-request-id`:
-    the client's own where it has the form of one."""
+    """An application whose requests are counted in `measures`, and written to `log` where there is one.
+
+    Answers carry `x-request-id`: the client's own where it is valid.
+    """
 
     def __init__(self, app: _App, measures: Measures, log: RequestLog | None = None) -> None:
         self._app, self._measures, self._log = app, measures, log

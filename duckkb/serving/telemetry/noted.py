@@ -1,4 +1,6 @@
-"""What is noted of one request on its way through a server: whoever answers it fills it in; the log and the spans read it."""
+"""Notes about one request on its way through a server: the code that answers fills them in; the log and the spans
+read them.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
@@ -13,14 +15,17 @@ from duckkb.errors import DuckkbError
 from duckkb.steps import Step, record_steps
 
 NOTED = "duckkb.noted"
-"""The key of an HTTP request's scope under which this stands."""
+"""Key in the scope of an HTTP request for its notes."""
 Run = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
 """`Served.run`, or that of a pool."""
 
 
 class Noted(Struct):
-    """One request. `code` is that of the error that it ends in, `hits` how many results it has; `arguments` are those of an action
-    that reads, which no label and no span holds; `address` is that of the client; `steps` are kept where `is_traced`."""
+    """The notes about one request.
+
+    `code` is that of its error, `hits` the number of its results; `arguments` are those of a reading action,
+    which no label and no span holds; `address` is that of the client; `steps` are kept where `is_traced`.
+    """
 
     route: str = ""
     request_id: str = ""
@@ -36,7 +41,7 @@ class Noted(Struct):
 
     @contextmanager
     def asking(self, name: str, given: Mapping[str, Any], caller: Caller) -> Iterator[None]:
-        """The block asks for an action; what it raises is noted."""
+        """Note an action that the block asks for, and the error that it raises."""
         self.action, self.tenant = name, caller.tenant
         self.arguments = {} if name not in ACTIONS or ACTIONS[name].writes else given
         try:
@@ -46,7 +51,7 @@ class Noted(Struct):
             raise
 
     def traced(self, run: Run, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
-        """What `run` gives; raises what it raises. In the thread that does it."""
+        """Run an action in the present thread, and trace its steps; raises what it raises."""
         if not self.is_traced:
             return run(name, given, caller)
         with record_steps() as steps:
@@ -56,7 +61,7 @@ class Noted(Struct):
                 self.steps += steps
 
     def answered(self, answer: Mapping[str, Any]) -> None:
-        """What was asked for has this answer."""
+        """Note the answer."""
         of_many = {} if "_type" in answer else answer
         results = of_many.get("results", of_many.get("rows", of_many.get("records")))
         self.hits = len(results) if isinstance(results, list) else None
@@ -64,13 +69,13 @@ class Noted(Struct):
 
 
 def get_notes(scope: MutableMapping[str, Any] | None) -> Noted:
-    """What is noted of the request with this scope; of one that nobody notes, something to write into."""
+    """Return the notes about the request with this scope; fresh notes where there are none."""
     notes = None if scope is None else scope.get(NOTED)
     return notes if isinstance(notes, Noted) else Noted()
 
 
 def list_reasons(answer: Mapping[str, Any]) -> list[str]:
-    """What an answer went without and why, a word each, as `reason` of notices says it."""
+    """Return what an answer went without and why, a word each, as `reason` of notices."""
     notices = [notice for notice in notices_of(answer) if isinstance(notice, Mapping)]
     reasons = (str(notice.get("reason") or "unknown") for notice in notices if notice.get("code") == "W_DEGRADED")
     return list(dict.fromkeys(reasons))

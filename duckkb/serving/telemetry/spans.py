@@ -1,5 +1,7 @@
-"""A request and the steps of its answer as spans, by the API of OpenTelemetry alone: nothing happens unless the process that
-serves has set an SDK up."""
+"""A request and the steps of its answer as spans, by the API of OpenTelemetry alone.
+
+Nothing happens unless the serving process has set up an SDK.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ _PARENTS = TraceContextTextMapPropagator()
 
 @contextmanager
 def request_span(headers: Mapping[str, str], method: str, noted: Noted) -> Iterator[trace.Span]:
-    """The span of a request, as a child of the one that its `traceparent` names; the steps of its answer become its children."""
+    """Open the span of a request, as a child of its `traceparent`; the steps of its answer become its children."""
     about = {"http.request.method": method}
     parent = _PARENTS.extract(dict(headers))
     span = _TRACER.start_span(method, parent, trace.SpanKind.SERVER, about)
@@ -30,13 +32,13 @@ def request_span(headers: Mapping[str, str], method: str, noted: Noted) -> Itera
 
 
 def trace_id(span: trace.Span) -> str:
-    """32 hex digits, which a log line may name; empty where nothing is traced."""
+    """Return 32 hex digits, for log lines; empty where nothing is traced."""
     context = span.get_span_context()
     return trace.format_trace_id(context.trace_id) if context.is_valid else ""
 
 
 def describe(span: trace.Span, method: str, noted: Noted, status: int) -> None:
-    """What is known of a request when it is answered: also its route, where its path says more than that."""
+    """Set the attributes of a span when its request is answered, with the route where the path has parameters."""
     if not span.is_recording():
         return
     span.update_name(f"{method} {noted.route}")

@@ -1,4 +1,4 @@
-"""Who may ask a base that is served: tokens -> `Caller`, the tenants behind them, and the log of what was decided."""
+"""Access to a served base: tokens -> `Caller`, the tenants behind them, and the log of decisions."""
 
 from duckkb.serving.tenants.authentication import BearerTokens as BearerTokens
 from duckkb.serving.tenants.authentication import Denial as Denial

@@ -1,5 +1,7 @@
-"""The audit log of a base: one line a decision; and beside it a sample of those who were refused at the entrance, so that strangers
-push no decision out. They have no place for tokens or questions."""
+"""The audit log of a base: one line a decision; and a separate sample of requests refused at the entrance.
+
+So strangers cannot push decisions out. Neither has a place for tokens or questions.
+"""
 
 import ipaddress
 import json
@@ -21,14 +23,17 @@ from duckkb.truth import state
 
 _MOST_BYTES, _OLDER = 8_000_000, 4
 _MOST_BYTES_REFUSED, _OLDER_REFUSED = 1_000_000, 1
-# Both come from clients, and are too short for a token: what does not fit is not written.
+# Both come from clients, and are too short for a token: anything longer is not written.
 _ACTION = re.compile(r"[a-z][a-z0-9_ ./-]{0,39}")
 _REQUEST = re.compile(r"[A-Za-z0-9._:-]{1,40}")
 
 
 class AuditEntry(Struct, frozen=True):
-    """What is written down: whose it is (the ID of a tenant, "server", or empty where nobody knows), the name of an action or a route,
-    and `outcome`, such as "allowed", or a code; of a request its ID and the address from which it came."""
+    """An entry of the log.
+
+    It has the ID of a tenant ("server", or empty where unknown), the name of an action or a route, and an
+    `outcome`, such as "allowed", or a code; for a request also its ID and the client's address.
+    """
 
     tenant: str
     action: str
@@ -37,7 +42,7 @@ class AuditEntry(Struct, frozen=True):
     address: str = ""
 
     def line(self, files: TenantFiles) -> dict[str, Any]:
-        """As it is written; a text of another form is "?" there."""
+        """Return the entry as it is written; a text of another form becomes "?"."""
         return {
             "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}Z",
             "base": str(files.root),
@@ -50,23 +55,26 @@ class AuditEntry(Struct, frozen=True):
 
 
 def audit(files: TenantFiles, entry: AuditEntry) -> None:
-    """Write a decision down. Raises `errors.Unavailable` (E_TENANTS, E_IO): who cannot write it down should not go on."""
+    """Write a decision to the log.
+
+    Raises `errors.Unavailable` (E_TENANTS, E_IO); the caller should then not go on.
+    """
     _write(files, files.audit, entry.line(files), _MOST_BYTES, _OLDER)
 
 
 def note_refusal(files: TenantFiles, entry: AuditEntry, left_out: int) -> None:
-    """Write down that somebody was not let in, and how many more since the line before. Raises as `audit`."""
+    """Write a refusal to the sample, and how many were left out since the last line. Raises as `audit`."""
     line = entry.line(files) | {"left_out": left_out}
     _write(files, files.refused, line, _MOST_BYTES_REFUSED, _OLDER_REFUSED)
 
 
 def last(files: TenantFiles, count: int) -> list[dict[str, Any]]:
-    """The last decisions of a base, the newest last. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
+    """Return the last decisions of a base, the newest last. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
     return _read_last(files, files.audit, _OLDER, count)
 
 
 def list_refusals(files: TenantFiles, count: int) -> list[dict[str, Any]]:
-    """The last refusals that were written down, likewise."""
+    """Return the last refusals in the sample, the newest last. Raises as `last`."""
     return _read_last(files, files.refused, _OLDER_REFUSED, count)
 
 
@@ -84,7 +92,7 @@ def _write(files: TenantFiles, path: Path, line: dict[str, Any], most: int, olde
         message = f"the audit log {path} cannot be written: {error.strerror or error}"
         raise Unavailable(message, "E_IO", state.remedy_of(error, "mend permissions")) from error
     if size > most:
-        with suppress(Unavailable, OSError):  # it is written; the next one tries again
+        with suppress(Unavailable, OSError):  # the entry is written; the next one retries
             _rotate(files, path, most, older)
 
 
@@ -100,12 +108,15 @@ def _read_last(files: TenantFiles, path: Path, older: int, count: int) -> list[d
 def _iter_newest(files: TenantFiles, path: Path, older: int) -> Iterator[dict[str, Any]]:
     for file in (_build_path(path, number) for number in range(older + 1)):
         for line in reversed((files.own(file) or b"").splitlines()):
-            with suppress(ValueError):  # what a full disk tore
+            with suppress(ValueError):  # a line torn by a full disk
                 yield json.loads(line)
 
 
 def _append(path: Path, line: bytes) -> int:
-    """Bytes of the log afterwards. Lines of several processes do not mix: each is one write to the end."""
+    """Append a line; return the size of the log in bytes.
+
+    Each line is one write, so that processes do not mix lines.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | NO_FOLLOW, 0o600)
     with os.fdopen(descriptor, "wb", buffering=0) as file:
         file_stat = os.fstat(descriptor)

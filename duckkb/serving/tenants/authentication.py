@@ -1,4 +1,4 @@
-"""Whose request is it? A bearer token -> the caller that it stands for, or why there is none."""
+"""Authenticates requests: a bearer token -> the caller that it stands for, or why there is none."""
 
 import hmac
 import re
@@ -22,22 +22,26 @@ from duckkb.serving.tenants.tenant import Tenant, stamp
 
 VARIABLE = "DUCKKB_MCP_TOKEN"
 SERVER = "server"
-"""The tenant of whoever has the server token."""
+"""The tenant of a caller with the server token."""
 _FORM = re.compile(r"[A-Za-z0-9._~+/-]{1,512}={0,2}")
 _SHORTEST = 32
-"""Characters of a token that an operator gives: those of 128 bits in hex."""
+"""Least characters of a token that an operator gives: those of 128 bits in hex."""
 _SETTLED = 2_000_000_000
 """Nanoseconds after which a change of a file shows in its times, however coarse they are."""
 _WAIT = 5.0
 
 _Entries = tuple[tuple[str, "Tenant | Caller"], ...]
-"""SHA-256 (hex) of each token, and whose it is; the server token has no tenant."""
+"""The SHA-256 (hex) of each token, with its tenant or, for the server token, its caller."""
 
 
 class Denial(Struct, frozen=True):
-    """Why nobody is let in. `status` is that of HTTP: 401 without a well-formed token (E_TOKEN), 403 for an unknown token or a
-    disabled tenant, which the client cannot tell apart (E_DENIED), or for one that has expired (E_EXPIRED), 503 where tenants cannot be read (E_UNAVAILABLE).
-    `problem` is then what an operator should see. No client sees that, nor the `tenant` that is disabled, which is for the log."""
+    """The reason why a request is refused.
+
+    `status` is that of HTTP: 401 without a well-formed token (E_TOKEN); 403 for an unknown token or a disabled
+    tenant, which the client cannot tell apart (E_DENIED), or for an expired token (E_EXPIRED); 503 where
+    tenants cannot be read (E_UNAVAILABLE).
+    `problem` is then for the operator. No client sees it, nor the disabled `tenant`, which is for the log.
+    """
 
     status: Literal[401, 403, 503]
     code: str
@@ -54,11 +58,17 @@ _EXPIRED = Denial(403, "E_EXPIRED", "the token of this tenant has expired; ask w
 
 
 class BearerTokens:
-    """The tokens of one base as they are now: what `duckkb tenant` changes holds from the next request on, in every process.
-    May be asked by several threads."""
+    """The present tokens of one base: a change by `duckkb tenant` holds from the next request on, in every
+    process.
+
+    Safe to use from several threads.
+    """
 
     def __init__(self, root: Path, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """`clock` says when a token is shown, in UTC. Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token, or one that can be guessed."""
+        """Take the clock, in UTC, by which tokens expire.
+
+        Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token, or one that can be guessed.
+        """
         self._files, self._clock = TenantFiles.of(root), clock
         token = config.secret(VARIABLE)
         if token is not None and (len(token) < _SHORTEST or _FORM.fullmatch(token) is None):
@@ -73,13 +83,16 @@ class BearerTokens:
 
     @cached_property
     def base(self) -> str:
-        """The name of this base in a browser, where several may have been served under one address."""
+        """The name of this base in a browser, where one address may serve several bases."""
         root = self._files.root
         return _hash_token(f"{root}\n{root.stat().st_ino}")[:16]
 
     def prepare(self) -> str | None:
-        """Where whoever serves finds the server token: the name of the variable, or the path of a file, which is made where
-        it is missing; None where there are tenants, as it counts no longer. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
+        """Return the place of the server token: the name of the variable, or a file, created where it is missing.
+
+        None where there are tenants, since the server token does not count then. Raises `errors.Unavailable`
+        (E_TENANTS, E_IO).
+        """
         if self._files.read():
             return None
         if self._given is not None:
@@ -88,25 +101,28 @@ class BearerTokens:
         return str(self._files.token)
 
     def authenticate(self, token: str | None) -> Caller | Denial:
-        """Who a token stands for; `token` is as `bearer` gives it. Never raises for what is given or stored."""
+        """Return the caller of a token, as `bearer` returns it. Never raises for what is given or stored."""
         if token is None or _FORM.fullmatch(token) is None:
             return _MALFORMED
         return self.known(_hash_token(token))
 
     def known(self, given: str) -> Caller | Denial:
-        """Who the token with this SHA-256 (hex) stands for now. Never raises either."""
+        """Return the present caller of the token with this SHA-256 (hex).
+
+        Never raises for what is given or stored.
+        """
         try:
             entries = self._entries()
         except DuckkbError as problem:
             return Denial(503, "E_UNAVAILABLE", "tokens cannot be checked at the moment", problem)
         match = None
-        for digest, holder in entries:  # all of them: how long it takes tells nothing of where one stands
+        for digest, holder in entries:  # all of them: the time must not reveal the position
             if hmac.compare_digest(digest, given):
                 match = holder
         return self._resolve_tenant(match, _UNKNOWN) if isinstance(match, Tenant) else match or _UNKNOWN
 
     def named(self, tenant: str) -> Caller | Denial:
-        """Who a tenant is that a proxy vouches for, without a token, now. Never raises either."""
+        """Return the present caller of a tenant that a proxy names, without a token. Never raises either."""
         try:
             entry = self._files.read().get(tenant)
         except DuckkbError as problem:
@@ -114,15 +130,15 @@ class BearerTokens:
         return self._resolve_tenant(entry, _UNNAMED) if entry else _UNNAMED
 
     def audit(self, tenant: str, action: str, outcome: str, request_id: str = "", address: str = "") -> None:
-        """As `audit.audit`, of this base."""
+        """Write a decision of this base, as `audit.audit`."""
         audit(self._files, AuditEntry(tenant, action, outcome, request_id, address))
 
     def note_refusal(self, denial: Denial, action: str, request_id: str, address: str, left_out: int) -> None:
-        """As `audit.note_refusal`, of this base."""
+        """Write a refusal of this base, as `audit.note_refusal`."""
         note_refusal(self._files, AuditEntry(denial.tenant, action, denial.code, request_id, address), left_out)
 
     def _entries(self) -> _Entries:
-        """As they were read last, while the files are as they were."""
+        """Return the tokens, read again where the files have changed."""
         began = time.time_ns()
         facts = self._files.facts(self._files.tenants), self._files.facts(self._files.token)
         cache = self._held
@@ -131,7 +147,7 @@ class BearerTokens:
         tenants = self._files.read()
         entries: _Entries = tuple((item.sha256, item) for item in tenants.values())
         entries = entries or ((self._given or self._hash_server_token(), Caller(SERVER, "admin")),)
-        # Two changes within one tick of the clock may leave the same times behind, so what is fresh is read again.
+        # Two changes within one tick of the clock may have the same times, so fresh files are read again.
         is_stable = all(began - max(item[:2], default=0) > _SETTLED for item in facts)
         self._held = (facts, entries) if is_stable else None
         return entries
@@ -149,7 +165,7 @@ class BearerTokens:
 
 
 def bearer(header: str | None) -> str | None:
-    """The token of an Authorization header; None where it names none.
+    """Return the token of an Authorization header; None where it has none.
 
     >>> bearer("Bearer abc"), bearer("bearer  abc"), bearer("Basic abc"), bearer("Bearer"), bearer(None)
     ('abc', 'abc', None, None, None)

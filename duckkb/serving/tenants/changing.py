@@ -1,4 +1,6 @@
-"""What an admin does with tenants: add, remove, rotate, grant, revoke, disable, enable; list, show, ask, status."""
+"""The commands of an admin on tenants: add, remove, rotate, grant, revoke, disable, enable; list, show, ask,
+status.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +30,7 @@ _Change = Callable[[Tenant], Tenant]
 
 
 class Terms(Struct, frozen=True):
-    """What people call a new tenant, and when its token `expires`, as `tenant.expiry_of` takes it (empty: never)."""
+    """The display name of a new tenant, and when its token `expires`, as in `tenant.expiry_of` (empty: never)."""
 
     name: str = ""
     expires: str = ""
@@ -45,8 +47,11 @@ def add(
     terms: Terms = _ORDINARY,
     timeout: float = 60.0,
 ) -> dict[str, Any]:
-    """Make a tenant, and say it with its `token`, which nobody can see again. Raises `errors.UsageError`, `errors.NotFound`
-    (E_UNKNOWN_TYPE), `errors.Conflict` (E_EXISTS), and as `remove` does."""
+    """Create a tenant; return it with its `token`, which cannot be shown again.
+
+    Raises `errors.UsageError`, `errors.NotFound` (E_UNKNOWN_TYPE), `errors.Conflict` (E_EXISTS), and as
+    `remove` does.
+    """
     _check_values(id, role, terms.name)
     expires = _parse_expiry(terms.expires, f"duckkb tenant add {id}")
     type_names = _resolve_types(root, types) if types else ()
@@ -66,8 +71,11 @@ def add(
 
 
 def remove(root: Path, id: str, timeout: float = 60.0) -> dict[str, Any]:
-    """Forget a tenant; its token lets nobody in from the next request on. Raises `errors.NotFound` (E_TENANT),
-    `errors.Refused` in a sandbox, `errors.Unavailable` (E_LOCKED, E_TENANTS, E_IO)."""
+    """Remove a tenant; its token is refused from the next request on.
+
+    Raises `errors.NotFound` (E_TENANT), `errors.Refused` in a sandbox, `errors.Unavailable` (E_LOCKED,
+    E_TENANTS, E_IO).
+    """
     matches: list[Tenant] = []
 
     def removed(tenants: dict[str, Tenant]) -> None:
@@ -78,9 +86,11 @@ def remove(root: Path, id: str, timeout: float = 60.0) -> dict[str, Any]:
 
 
 def rotate(root: Path, id: str, expires: str = "", timeout: float = 60.0) -> dict[str, Any]:
-    """Give it another `token`, which is said once; the one before lets nobody in from the next request on. The new one expires
-    when it `expires`, as in `Terms`; where that is empty, when the old one would have. Raises as `remove`, and
-    `errors.UsageError` where that is past."""
+    """Replace a tenant's `token`, which is shown once; the old one is refused from the next request on.
+
+    The new token expires when it `expires`, as in `Terms`; where that is empty, when the old one would have.
+    Raises as `remove`, and `errors.UsageError` where that is past.
+    """
     token, digest = _make_token()
 
     def rotated(tenant: Tenant) -> Tenant:
@@ -91,8 +101,10 @@ def rotate(root: Path, id: str, expires: str = "", timeout: float = 60.0) -> dic
 
 
 def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
-    """Let it see more types and collections. Raises `errors.NotFound` (E_UNKNOWN_TYPE), `errors.UsageError` for an
-    admin, and as `remove`."""
+    """Let a tenant see more types and collections.
+
+    Raises `errors.NotFound` (E_UNKNOWN_TYPE), `errors.UsageError` for an admin, and as `remove`.
+    """
     type_names = _resolve_types(root, types)
 
     def granted(tenant: Tenant) -> Tenant:
@@ -104,7 +116,7 @@ def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> d
 
 
 def revoke(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
-    """Take types and collections away from it, also those that the base has no longer. Raises as `grant`."""
+    """Hide types and collections from a tenant, even those that the base no longer has. Raises as `grant`."""
     names = list(types)
 
     def revoke_types(tenant: Tenant) -> Tenant:
@@ -120,21 +132,29 @@ def revoke(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> 
 
 
 def switch(root: Path, id: str, *, disabled: bool, timeout: float = 60.0) -> dict[str, Any]:
-    """Have its token let nobody in until it is enabled again; token and types stay. Raises as `remove`."""
+    """Disable or enable a tenant; a disabled one's token is refused, and token and types stay.
+
+    Raises as `remove`.
+    """
     action = "disable" if disabled else "enable"
     return _replace_tenant(root, action, id, lambda tenant: replace(tenant, disabled=disabled), timeout)
 
 
 def every(root: Path) -> list[dict[str, Any]]:
-    """All tenants in the order of their IDs. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
+    """Return all tenants in the order of their IDs. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
     return [tenant.told for _, tenant in sorted(TenantFiles.of(root).read().items())]
 
 
 def show(root: Path, id: str) -> dict[str, Any]:
-    """One tenant, and what comes of its types: `memories`, the collections of its own scopes, which it sees without a grant; `edges`, the edge types that it sees; `edges_not_granted`, which it would see
-    if they were; `edges_without_ends`, granted but with an end that it does not see; `undeletable`, types of which no record may
-    be deleted or renamed, as edges may end there that it does not see; `missing`, granted types that the base has not. Raises as
-    `every`, `errors.NotFound` (E_TENANT) and `errors.OntologyError`."""
+    """Return one tenant, and what follows from its types.
+
+    `memories` are the collections of its own scopes, which it sees without a grant; `edges` the edge types that
+    it sees; `edges_not_granted` those that it would see if granted; `edges_without_ends` those granted but with
+    an end that it does not see.
+    `undeletable` are types whose records it cannot delete or rename, as hidden edges may end there; `missing`
+    are granted types that the base lacks. Raises as `every`, `errors.NotFound` (E_TENANT) and
+    `errors.OntologyError`.
+    """
     tenant = _find_tenant(TenantFiles.of(root).read(), id)
     ontology = _load_ontology(root)
     names = {kind.name for kind in ontology} if tenant.role == "admin" else set(tenant.types)
@@ -157,8 +177,11 @@ def show(root: Path, id: str) -> dict[str, Any]:
 
 
 def ask(root: Path, id: str, name: str, arguments: str, chosen: OpenOptions) -> dict[str, Any]:
-    """What an action gives a tenant, also a disabled one, as a server answers it; `arguments` is a JSON object. Raises
-    `errors.NotFound` (E_TENANT), `errors.UsageError` (E_ARGUMENT), `errors.Refused` for an action that writes, and as `Served.run`."""
+    """Return the answer of an action to a tenant, even a disabled one, as a server gives it.
+
+    `arguments` is a JSON object. Raises `errors.NotFound` (E_TENANT), `errors.UsageError` (E_ARGUMENT),
+    `errors.Refused` for an action that writes, and as `Served.run`.
+    """
     from duckkb.serving.served import Served
 
     caller = _find_tenant(TenantFiles.of(root).read(), id).caller
@@ -177,8 +200,11 @@ def ask(root: Path, id: str, name: str, arguments: str, chosen: OpenOptions) -> 
 
 
 def status(root: Path, decisions: int = 0) -> dict[str, Any]:
-    """How many tenants there are, by role and disabled; where they, the server token, the audit log and the sample of who was refused are
-    kept; with `decisions`, the last so many of both. Raises as `every`."""
+    """Return the number of tenants, by role and disabled, and the paths of their files.
+
+    These are the files of tenants, server token, audit log and refusals; with `decisions`, the last so many of
+    both logs are returned too. Raises as `every`.
+    """
     files = TenantFiles.of(root)
     tenants = files.read()
     roles = Counter(tenant.role for tenant in tenants.values())
@@ -197,7 +223,7 @@ def status(root: Path, decisions: int = 0) -> dict[str, Any]:
 
 
 def _replace_tenant(root: Path, action: str, id: str, change: _Change, timeout: float) -> dict[str, Any]:
-    """A tenant that is there, changed."""
+    """Change an existing tenant; return it."""
     results: list[Tenant] = []
 
     def changed(tenants: dict[str, Tenant]) -> Tenant:
@@ -211,7 +237,7 @@ def _replace_tenant(root: Path, action: str, id: str, change: _Change, timeout: 
 def _change(
     root: Path, action: str, id: str, change: Callable[[dict[str, Tenant]], Tenant | None], timeout: float
 ) -> None:
-    """Put what `change` makes in the tenant's place, or nothing; it is in the audit log before it holds."""
+    """Replace a tenant by what `change` returns, or remove it; the audit log has it before it takes effect."""
     if config.environment().sandbox:
         message = "DUCKKB_SANDBOX is set: what runs in a sandbox cannot decide who is let in"
         raise Refused(message, suggestion=f"a person's `duckkb tenant {action} {shell_word(id)}` outside of it")
@@ -255,13 +281,13 @@ def _parse_expiry(text: str, command: str) -> str:
 
 
 def _build_id_error() -> UsageError:
-    """What was given is not repeated: it may be a token, by a slip."""
+    """Return the error for an invalid ID, without the given text: it may be a token, by mistake."""
     message = "a tenant's ID has 1 to 63 letters, digits, `.`, `_` and `-`, and begins with a letter or digit"
     return UsageError(message, suggestion="duckkb tenant add ann --role viewer")
 
 
 def _resolve_types(root: Path, names: Iterable[str]) -> tuple[str, ...]:
-    """The types and collections with these names, tables or labels, sorted."""
+    """Return the types and collections with these names, tables or labels, sorted."""
     ontology, matches = _load_ontology(root), set()
     for name in names:
         kind = ontology.find(name)
@@ -287,7 +313,7 @@ def _load_ontology(root: Path) -> Ontology:
 
 
 def _make_token() -> tuple[str, str]:
-    """A token, and what is kept of it."""
+    """Return a token, and the hash of it that is stored."""
     from secrets import token_hex
 
     token = token_hex(32)

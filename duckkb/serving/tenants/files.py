@@ -1,8 +1,9 @@
-"""Where the tenants of a base and its server token are kept: in the user's state folder, beside what this machine trusts, so that
-no clone brings them along. A base is known by its real place.
+"""The files of a base's tenants and its server token, in the user's state folder, beside this machine's trust.
 
-What others could have written or read is refused, as is what cannot be read whole: a token that nobody should have must
-not be let in, and a file that is in doubt never means "no tenants".
+So no clone brings them along. A base is known by its resolved path.
+
+A file that others could have written or read is refused, and so is one that cannot be read whole: a foreign
+token must not be accepted, and a doubtful file never means "no tenants".
 """
 
 import json
@@ -31,7 +32,7 @@ Facts = tuple[int, ...]
 
 
 class TenantFiles(Struct, frozen=True):
-    """The files of the base in the folder `root`, which is its real place."""
+    """The files of the base in the folder `root`, which is its resolved path."""
 
     root: Path
     folder: Path
@@ -43,22 +44,22 @@ class TenantFiles(Struct, frozen=True):
 
     @property
     def tenants(self) -> Path:
-        """A line that names the base, then one a tenant."""
+        """The file of tenants: a line that names the base, then one line a tenant."""
         return self.folder / f"{self._name}.jsonl"
 
     @property
     def token(self) -> Path:
-        """The server token, which counts while there is no tenant."""
+        """The file of the server token, which counts while there is no tenant."""
         return self.folder / f"{self._name}.token"
 
     @property
     def audit(self) -> Path:
-        """The newest decisions; older ones have `.1` and so on behind this name."""
+        """The file of the newest decisions; older files end in `.1` and so on."""
         return self.folder / f"{self._name}.audit.jsonl"
 
     @property
     def refused(self) -> Path:
-        """A sample of the requests that were not let in, the newest."""
+        """The newest file of the sample of refused requests."""
         return self.folder / f"{self._name}.refused.jsonl"
 
     @property
@@ -70,7 +71,7 @@ class TenantFiles(Struct, frozen=True):
         return {"format": _FORMAT, "base": str(self.root)}
 
     def read(self) -> dict[str, Tenant]:
-        """The tenants by ID; none where no file was made yet. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
+        """Return the tenants by ID; empty where no file exists yet. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
         data = self.own(self.tenants)
         if data is None:
             return {}
@@ -90,12 +91,15 @@ class TenantFiles(Struct, frozen=True):
         return tenants
 
     def write(self, tenants: Mapping[str, Tenant]) -> None:
-        """Replace them, for who holds the lock. Raises `errors.Unavailable` (E_IO); the old ones are then as they were."""
+        """Replace the tenants; the caller holds the lock.
+
+        Raises `errors.Unavailable` (E_IO); then the old ones stay.
+        """
         lines = [json.dumps(self._head), *(tenant.line for _, tenant in sorted(tenants.items()))]
         self._replace(self.tenants, "".join(f"{line}\n" for line in lines).encode())
 
     def server_token(self) -> str | None:
-        """The token, None where none was made yet. Raises as `read`."""
+        """Return the server token, None where none exists yet. Raises as `read`."""
         data = self.own(self.token)
         text = None if data is None else data.decode("ascii", "replace").strip()
         if text is not None and (len(text) != 64 or not set(text) <= set("0123456789abcdef")):
@@ -103,7 +107,7 @@ class TenantFiles(Struct, frozen=True):
         return text
 
     def make_server_token(self, timeout: float) -> str:
-        """The token, made where there is none. Raises as `read` and `locked`."""
+        """Return the server token, created where there is none. Raises as `read` and `locked`."""
         from secrets import token_hex
 
         with self.locked(timeout):
@@ -115,8 +119,10 @@ class TenantFiles(Struct, frozen=True):
 
     @contextmanager
     def locked(self, timeout: float, what: str = "") -> Iterator[None]:
-        """Change the tenants and the token alone, or `what` lies beside; wait at most `timeout` seconds. Raises
-        `errors.Unavailable` (E_LOCKED, E_TENANTS, E_IO)."""
+        """Hold the lock for changes of the tenants and the token, or of `what` lies beside them.
+
+        Waits at most `timeout` seconds. Raises `errors.Unavailable` (E_LOCKED, E_TENANTS, E_IO).
+        """
         with ExitStack() as stack:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -124,13 +130,15 @@ class TenantFiles(Struct, frozen=True):
                 stack.enter_context(lock.hold_lock_beside(self.folder / f"{self._name}{what}", "exclusive", timeout))
             except OSError as error:
                 raise self._build_access_error(error) from error
-            for draft in () if what else self.folder.glob(f".{self._name}.*.tmp"):  # of who was killed
+            for draft in () if what else self.folder.glob(f".{self._name}.*.tmp"):  # drafts of killed processes
                 draft.unlink(missing_ok=True)
             yield
 
     def own(self, path: Path) -> bytes | None:
-        """The bytes of a file of the folder that this user alone could write and read; None where there is none. Raises
-        `errors.Unavailable` (E_TENANTS, E_IO)."""
+        """Return the bytes of a file that only this user can write and read; None where there is none.
+
+        Raises `errors.Unavailable` (E_TENANTS, E_IO).
+        """
         try:
             self._refuse_folder()
             descriptor = os.open(path, os.O_RDONLY | NO_FOLLOW)
@@ -153,7 +161,7 @@ class TenantFiles(Struct, frozen=True):
         return data
 
     def facts(self, path: Path) -> Facts:
-        """What changes with a file, empty where there is none. Raises `errors.Unavailable` (E_IO)."""
+        """Return what changes with a file, empty where there is none. Raises `errors.Unavailable` (E_IO)."""
         try:
             file_stat = path.lstat()
         except FileNotFoundError:
@@ -172,7 +180,9 @@ class TenantFiles(Struct, frozen=True):
         )
 
     def _refuse_folder(self) -> None:
-        """Whoever may write the folder above could lay another one here. Raises FileNotFoundError."""
+        """Raise where others may write the folder above, and so could replace this one; raises FileNotFoundError
+        too.
+        """
         above = self.folder.parent.stat()
         if os.name != "nt" and above.st_mode & 0o022 and not above.st_mode & stat.S_ISVTX:
             raise _build_refusal(
@@ -196,7 +206,10 @@ class TenantFiles(Struct, frozen=True):
             raise self._build_damage_error(1, message)
 
     def _build_damage_error(self, number: int, message: str) -> Unavailable:
-        """A line that is taken away takes its tenant along, and no other; without the first, none is known."""
+        """Return the error for a damaged line; deleting the line removes its tenant alone.
+
+        Without the first line, no tenant is known.
+        """
         path = shell_word(str(self.tenants))
         mending = f"mv {_format_move(self.tenants)}" if number == 1 else f"sed -i {number}d {path}"
         scope = "all tenants" if number == 1 else "the tenant of this line"
@@ -214,8 +227,10 @@ class TenantFiles(Struct, frozen=True):
 
 
 def refuse_foreign(path: Path, found: os.stat_result, *, folder: bool = False) -> None:
-    """Raise `errors.Unavailable` (E_TENANTS) for a link, for what is no plain file (or folder), and for what others own, may
-    write or may read."""
+    """Raise `errors.Unavailable` (E_TENANTS) for a file (or folder) that is not this user's alone.
+
+    That is a link, anything but a regular file (or folder), and what others own, may write or may read.
+    """
     quoted_path = shell_word(str(path))
     if not (stat.S_ISDIR if folder else stat.S_ISREG)(found.st_mode):
         raise _build_refusal(path, f"is a link or no {'folder' if folder else 'plain file'}", f"rm {quoted_path}")

@@ -1,4 +1,4 @@
-"""A tenant: who may ask a served base, what for, and of which types. It knows the SHA-256 of its token, never the token."""
+"""A tenant of a served base: its role and its types. It stores the SHA-256 of its token, never the token."""
 
 import json
 import re
@@ -10,20 +10,23 @@ from msgspec import Struct
 
 from duckkb.caller import ROLES, Caller, Role
 
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # shorter than a token, so that none becomes an ID by a slip
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")  # shorter than a token, so that none becomes an ID by mistake
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _DAYS = re.compile(r"([0-9]{1,5})d")
 _LONGEST_NAME = 200
 NEVER = "never"
-"""What is said for a token that does not expire."""
+"""The word for a token that does not expire."""
 KEYS = ("tenant", "name", "role", "types", "sha256", "made", "rotated", "disabled", "expires")
 
 
 class Tenant(Struct, frozen=True):
-    """`types` are the granted types and collections, sorted; an admin has none and may see all. `made` and `rotated` are
-    UTC, `YYYY-MM-DDTHH:MM:SSZ`: of its first token and of the one that holds (empty: still the first). From `expires` on,
-    written alike, the token lets nobody in (empty: it always does)."""
+    """A tenant.
+
+    `types` are the granted types and collections, sorted; an admin has none and may see all. `made` and
+    `rotated` are UTC, `YYYY-MM-DDTHH:MM:SSZ`: of its first token and of the present one (empty: still the
+    first). From `expires` on, in the same form, the token is refused (empty: never).
+    """
 
     id: str
     role: Role
@@ -37,12 +40,12 @@ class Tenant(Struct, frozen=True):
 
     @property
     def caller(self) -> Caller:
-        """Whoever comes with its token."""
+        """The caller of requests with its token."""
         return Caller(self.id, self.role, None if self.role == "admin" else frozenset(self.types))
 
     @property
     def told(self) -> dict[str, Any]:
-        """What may be printed of it; `types` null are all."""
+        """Return what may be printed of the tenant; `types` null means all."""
         types = None if self.role == "admin" else list(self.types)
         times = {"made": self.made, "rotated": self.rotated or None, "expires": self.expires or None}
         return {
@@ -55,14 +58,14 @@ class Tenant(Struct, frozen=True):
 
     @property
     def line(self) -> str:
-        """It as a line of the file, which `read` takes."""
+        """Return the tenant as a line of the file, which `read` parses."""
         values = (self.id, self.name, self.role, list(self.types), self.sha256, self.made, self.rotated, self.disabled)
         optional = {"expires": self.expires} if self.expires else {}
         return json.dumps(dict(zip(KEYS, values, strict=False)) | optional)
 
 
 def read(line: bytes) -> Tenant:
-    """A tenant of a line of the file. Raises ValueError, which says what is wrong and repeats nothing."""
+    """Parse a line of the file. Raises ValueError, which says what is wrong and repeats nothing."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):
@@ -77,8 +80,10 @@ def read(line: bytes) -> Tenant:
 
 
 def expiry_of(text: str, now: datetime) -> str:
-    """When a token expires: `90d` from now, a date (from its first minute on) or a time, of UTC where none is named. As
-    `Tenant.expires`. Raises ValueError for anything else, and for what is past.
+    """Return when a token expires, as `Tenant.expires`.
+
+    The text is `90d` from now, a date (from its first minute on) or a time, UTC by default. Raises ValueError
+    for anything else, and for a time in the past.
 
     >>> expiry_of("90d", datetime(2026, 1, 1, tzinfo=UTC)), expiry_of("2026-03-01", datetime(2026, 1, 1, tzinfo=UTC))
     ('2026-04-01T00:00:00Z', '2026-03-01T00:00:00Z')
@@ -99,7 +104,7 @@ def expiry_of(text: str, now: datetime) -> str:
 
 
 def stamp(when: datetime) -> str:
-    """A time of UTC as it is written here.
+    """Return a UTC time in the form of these files.
 
     >>> stamp(datetime(2026, 1, 1, tzinfo=UTC))
     '2026-01-01T00:00:00Z'
@@ -108,7 +113,7 @@ def stamp(when: datetime) -> str:
 
 
 def is_id(text: str) -> bool:
-    """Whether a tenant may have this ID.
+    """Return whether a tenant may have this ID.
 
     >>> is_id("ann.b-1"), is_id("f" * 64), is_id(""), is_id("a b")
     (True, False, False, False)
@@ -117,7 +122,7 @@ def is_id(text: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """Whether a tenant may be called so: one line, or nothing."""
+    """Return whether a tenant may have this display name: one line, or nothing."""
     return len(text) <= _LONGEST_NAME and all(character.isprintable() for character in text)
 
 

@@ -1,4 +1,4 @@
-"""The warm process: it takes one command line after another, and answers it or says that it does not."""
+"""The warm process: it takes one command line after another, and answers or refuses it."""
 
 import gc
 import os
@@ -24,8 +24,12 @@ _INTERNAL = (b"E_INTERNAL", b"a defect in duckkb")
 
 
 class Commands(Struct, frozen=True):
-    """How a command is run: its exit code, printed to `sys.stdout` and `sys.stderr`; whether a signal asked this process to end;
-    and what is done once nobody asked for a while, and is undone by the next command."""
+    """The functions with which a warm process runs commands.
+
+    `run` prints to `sys.stdout` and `sys.stderr`, and returns the exit code. `is_asked_to_end` returns whether
+    a signal asked this process to end. `let_go` frees memory once nobody asked for a while, and `hold` undoes
+    that for the next command.
+    """
 
     run: Callable[[list[str]], int]
     is_asked_to_end: Callable[[], bool]
@@ -34,15 +38,18 @@ class Commands(Struct, frozen=True):
 
 
 class Patience(Struct, frozen=True):
-    """Seconds without a command until memory is let go, and until the process ends."""
+    """The seconds without a command until memory is freed, and until the process ends."""
 
     memory: float
     life: float
 
 
 class Warm:
-    """The process of the base in the folder `root`, which is its real place. Made before anything changes the environment; it has this process's folder, umask, streams and
-    warnings in hand, so a process has one."""
+    """The warm process of the base in the folder `root`, which is its resolved path.
+
+    It is created before anything changes the environment. It controls this process's folder, umask, streams and
+    warnings, so a process has only one.
+    """
 
     def __init__(self, root: Path, commands: Commands, patience: Patience) -> None:
         self._root, self._commands, self._patience = root, commands, patience
@@ -51,8 +58,9 @@ class Warm:
         self._standing = peer.read_rights("self")
 
     def serve(self, listener: socket.socket, target: str) -> None:
-        """Answer at the socket `target` until nobody asked for long, or the base, the socket or the installation is not what it
-        was."""
+        """Answer at the socket `target` until nobody asked for long, or the base, the socket or the installation
+        changed.
+        """
         place = os.lstat(target).st_ino
         last, holds = time.monotonic(), True
         while not self._commands.is_asked_to_end():
@@ -81,7 +89,7 @@ class Warm:
         return here == place and not installation.is_changed(self._installation)
 
     def _take(self, line: socket.socket) -> None:
-        """Answer who has come; one that goes away, or is not as agreed, is nothing that went wrong."""
+        """Answer a client; one that leaves, or does not match this process, is no error."""
         line.settimeout(TAKE_S)
         descriptors: list[int] = []
         try:
@@ -106,7 +114,10 @@ class Warm:
                 os.close(number)
 
     def _read_words(self, line: socket.socket) -> list[str]:
-        """The command line, once who asks is the same as this process. Raises `NotServed`, OSError, ValueError."""
+        """Read the command line, once the client's environment equals this process's.
+
+        Raises `NotServed`, OSError, ValueError.
+        """
         header = b""
         while len(header) < 1 + HEAD:
             header += self._receive_bytes(line, 1 + HEAD - len(header))
@@ -134,7 +145,10 @@ class Warm:
         return peer.read_rights(pid) == self._standing
 
     def _answer(self, words: list[str], pid: int, descriptors: list[int]) -> bytes:
-        """Exit code and output of a command, run in the folder and under the umask of who asks. Raises `NotServed`, OSError."""
+        """Run a command in the client's folder and under its umask; return exit code and output.
+
+        Raises `NotServed`, OSError.
+        """
         before = os.umask(peer.umask(pid)), os.fstat(2).st_size
         try:
             os.chdir(f"/proc/{pid}/cwd")

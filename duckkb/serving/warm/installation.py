@@ -1,4 +1,4 @@
-"""Whether what this process runs is still what lies on the disk."""
+"""Detects whether the installation on disk has changed since this process loaded it."""
 
 import sys
 from pathlib import Path
@@ -9,8 +9,10 @@ _Stamp = tuple[int, int, int]
 
 
 def stamps() -> dict[Path, _Stamp | None]:
-    """By path, of every file of duckkb, as presets are data, the folders in which libraries lie, and Python: inode, size and time of change; None
-    where nothing is there."""
+    """Return inode, size and time of change by path; None where the path is absent.
+
+    The paths are every file of duckkb, as presets are data, the folders of libraries, and Python.
+    """
     package_folder = Path(duckkb.__file__).parent
     libraries = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
     files = (path for path in package_folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
@@ -19,7 +21,7 @@ def stamps() -> dict[Path, _Stamp | None]:
 
 
 def is_changed(before: dict[Path, _Stamp | None]) -> bool:
-    """Whether any of these is another than it was."""
+    """Return whether any of these stamps has changed."""
     return any(_stamp(path) != old_stamp for path, old_stamp in before.items())
 
 

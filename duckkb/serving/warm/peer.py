@@ -1,4 +1,4 @@
-"""Who asks: a process of this user, of which the kernel says what else an answer depends on."""
+"""The client of a warm process: a process of this user; the kernel tells what else an answer depends on."""
 
 import os
 import socket
@@ -12,13 +12,13 @@ _SPACES = ("mnt", "net", "pid", "user")
 
 
 def pid_of(line: socket.socket) -> int | None:
-    """The process at the other end; None where it is not this user's."""
+    """Return the process ID at the other end; None where it is not this user's."""
     pid, uid, _ = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid if uid == os.geteuid() else None
 
 
 def read_rights(pid: int | str) -> list[object]:
-    """The rights of a process, its limits, and the part of the system that it sees. Raises OSError."""
+    """Return the rights of a process, its limits, and its namespaces. Raises OSError."""
     status = _read_status(pid)
     with Path(f"/proc/{pid}/limits").open(encoding="ascii") as lines:
         limits = [line for line in lines if line.startswith(_LIMITS)]
@@ -27,8 +27,11 @@ def read_rights(pid: int | str) -> list[object]:
 
 
 def streams(pid: int) -> list[int]:
-    """Descriptors in the place of the three streams of a process: its terminals, which tell that they are, and how wide; else
-    nothing, so that no pipe of its stays open here. Raises OSError, also where it lacks one."""
+    """Open descriptors in place of the three streams of a process.
+
+    Terminals are opened, since they tell that they are terminals, and their width; other streams are replaced
+    by nothing, so that no pipe stays open here. Raises OSError, also where a stream is missing.
+    """
     descriptors: list[int] = []
     try:
         descriptors.extend(
@@ -52,7 +55,7 @@ def _open_terminal(path: str) -> int | None:
 
 
 def umask(pid: int) -> int:
-    """Raises OSError."""
+    """Return the umask of a process. Raises OSError."""
     return int(_read_status(pid)["Umask"], 8)
 
 

@@ -1,4 +1,4 @@
-"""Where the warm process of a base is found, how it starts, and how it ends."""
+"""The warm process of a base: where it is found, how it starts, and how it ends."""
 
 import ctypes
 import gc
@@ -23,8 +23,11 @@ _START_S, _LOOK_S = 120.0, 0.02
 
 
 def place(path: str | Path | None) -> Daemon:
-    """The warm process of the base that a caller means. Raises `errors.StateError` (E_NO_KB), `errors.Refused` (E_WARM) where
-    its socket would lie in what git delivers, and where the system cannot say who asks."""
+    """Return the warm process of a caller's base.
+
+    Raises `errors.StateError` (E_NO_KB), `errors.Refused` (E_WARM) where its socket would lie in files that git
+    delivers, and where the system cannot identify clients.
+    """
     root = find(path).resolve()
     if not hasattr(socket, "SO_PEERCRED") or not Path("/proc/self/status").exists():
         raise Refused("this system does not tell who asks, so no warm process is started", "E_WARM", "leave --warm out")
@@ -37,11 +40,11 @@ def place(path: str | Path | None) -> Daemon:
 
 
 def start(path: str | Path | None, idle: float) -> dict[str, Any]:
-    """Start the warm process, and wait until it answers; `pid` and `socket`, also of one that runs already."""
+    """Start the warm process, and wait until it answers; return `pid` and `socket`, even of one that runs already."""
     daemon = place(path)
     try:
         return _describe_daemon(daemon.start(["serve", "--warm", "--in-background", "--idle", str(idle)]))
-    except (Refused, Unavailable):  # it runs, or another start was faster
+    except (Refused, Unavailable):  # it runs already, or another start was faster
         deadline = time.monotonic() + _START_S
         while (server := daemon.running()) is not None:
             if server or time.monotonic() > deadline:
@@ -51,8 +54,10 @@ def start(path: str | Path | None, idle: float) -> dict[str, Any]:
 
 
 def stop(path: str | Path | None) -> dict[str, Any]:
-    """End it; its `pid` and `socket`. Raises `errors.NotFound` (E_WARM) where none runs, `errors.Unavailable` where it does
-    not end."""
+    """End the warm process; return its `pid` and `socket`.
+
+    Raises `errors.NotFound` (E_WARM) where none runs, `errors.Unavailable` where it does not end.
+    """
     daemon = place(path)
     try:
         return _describe_daemon(daemon.stop())
@@ -61,8 +66,11 @@ def stop(path: str | Path | None) -> dict[str, Any]:
 
 
 def serve(path: str | Path | None, commands: Commands, patience: Patience) -> None:
-    """Be the warm process until it is to end. Raises `errors.Refused` (E_SERVING) where another is, `errors.Unavailable`
-    (E_TENANTS) where others can reach the folder of its socket."""
+    """Be the warm process until it is to end.
+
+    Raises `errors.Refused` (E_SERVING) where another is, `errors.Unavailable` (E_TENANTS) where others can
+    reach the folder of its socket.
+    """
     daemon = place(path)
     descriptor = daemon.hold()
     refuse_foreign(daemon.folder, daemon.folder.lstat(), folder=True)
@@ -70,10 +78,10 @@ def serve(path: str | Path | None, commands: Commands, patience: Patience) -> No
     warm = Warm(daemon.root, commands, patience)
     if not stat.S_ISREG(os.fstat(2).st_mode):
         os.dup2(os.memfd_create("printed"), 2)
-    os.dup2(2, 1)  # what a library prints past Python is seen by the size of this file
+    os.dup2(2, 1)  # the size of this file reveals what a library prints past Python
     os.chdir("/")
     commands.hold()
-    with suppress(DuckkbError):  # whoever asks is told
+    with suppress(DuckkbError):  # the next command reports it
         wiring.warm_up(daemon.root)
     gc.collect()
     gc.freeze()
@@ -87,8 +95,10 @@ def serve(path: str | Path | None, commands: Commands, patience: Patience) -> No
 
 
 def start_after_question(path: str | None) -> None:
-    """Start it in the background, where this machine wants that of a base that was just asked by an embedded question. Nobody
-    waits for it, and what goes wrong is for nobody."""
+    """Start the warm process in the background after an embedded question, where this machine wants it.
+
+    Nobody waits for it, and its errors are dropped.
+    """
     with suppress(DuckkbError, OSError, ValueError):
         if config.read_environment(find(path)).daemon == "auto":
             daemon = place(path)
@@ -97,7 +107,7 @@ def start_after_question(path: str | None) -> None:
 
 
 def let_go() -> None:
-    """Give memory back that only the next question needs."""
+    """Free memory that only the next question needs."""
     wiring.keep_models(False)
     gc.unfreeze()
     gc.collect()
@@ -106,7 +116,10 @@ def let_go() -> None:
 
 
 def _open_listener(target: str) -> socket.socket:
-    """A socket that is there once it takes requests, for this user alone. Raises `errors.Unavailable` (E_IO)."""
+    """Open a socket for this user alone; it appears once it takes requests.
+
+    Raises `errors.Unavailable` (E_IO).
+    """
     listener = socket.socket(socket.AF_UNIX)
     draft = f"{target[:-5]}.{os.getpid()}"
     before = os.umask(0o177)

@@ -1,4 +1,4 @@
-"""What a command prints, kept in its order until all of it is there; and an input that nobody may read here."""
+"""The output of a command, kept in order until it is complete; and an input that must not be read here."""
 
 import io
 import os
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 
 class NotServed(BaseException):
-    """The command has to run in the process of whoever asks. No command catches it, as none catches the end of a process."""
+    """Raised where the command has to run in the client's process.
+
+    It is a BaseException, so that no command catches it, as none catches the end of a process.
+    """
 
 
 class Printed:
-    """Pieces in the order in which they were written: 1 for stdout, 2 for stderr."""
+    """The pieces of output in the order in which they were written: 1 for stdout, 2 for stderr."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -35,7 +38,7 @@ class Printed:
 
 
 class _Captured(io.RawIOBase):
-    """A stream of whoever asks: a terminal or not, as that is, but nothing is written to it."""
+    """A stand-in for a client's stream: a terminal or not, as the original, but nothing is written to it."""
 
     def __init__(self, stream: int, descriptor: int, printed: Printed) -> None:
         self._stream, self._descriptor, self._printed = stream, descriptor, printed
@@ -56,7 +59,7 @@ class _Captured(io.RawIOBase):
 
 
 class _Unread:
-    """The stdin of whoever asks: what it holds has not been handed over."""
+    """A stand-in for the client's stdin, whose content has not been handed over."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -70,7 +73,7 @@ class _Unread:
 
 @contextmanager
 def take_streams(descriptors: list[int]) -> Iterator[Printed]:
-    """While a command runs: `sys` has the streams of whoever asks, by their descriptors."""
+    """Replace the streams of `sys` by the client's, by their descriptors, while a command runs."""
     output, names = Printed(), ("stdin", "stdout", "stderr")
     before = [getattr(sys, name) for name in (*names, "__stdin__", "__stdout__", "__stderr__")]
     writers = [_wrap_text(_Captured(number, descriptors[number], output)) for number in (1, 2)]
@@ -87,5 +90,5 @@ def take_streams(descriptors: list[int]) -> Iterator[Printed]:
 
 
 def _wrap_text(raw: io.RawIOBase) -> TextIO:
-    """As `__main__` has them."""
+    """Wrap a raw stream as `__main__` does."""
     return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=raw.isatty())

@@ -1,1 +1,4 @@
-"""The reading room: the pages of a served base, for people with a browser. What they show are the answers of actions."""
+"""The reading room: the pages of a served base, for people with a browser.
+
+They show the answers of actions.
+"""

@@ -1,4 +1,6 @@
-"""What became of a record, as pages show it: field by field, in each the words that went and came, of long texts what is around them."""
+"""The change of a record as pages show it: by field, with removed and new words, and the context of changes in
+long texts.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,17 +14,20 @@ from duckkb.review.reports.markup import cut
 from duckkb.rules.invisible import visible
 
 LONGEST = 4_000
-"""Characters of a value that are compared word by word, from the first that differs on; what lies behind them is counted."""
+"""Characters of a value compared word by word, from the first difference on; the rest is counted."""
 _CONTEXT = 400
 _LONGEST_NAME = 200
 _MOST_FIELDS, _MOST_INSIDE = 60, 40
 ABSENT = object()
-"""In the place of a value that a side does not have."""
+"""The value of a side that lacks it."""
 
 
 class ValueDifference(Struct, frozen=True):
-    """A value that differs, by the path to it in its record: as markup by itself on either side (empty where one has none) and both
-    in one text. `rest`: characters that are not shown."""
+    """A value that differs, by its path in the record.
+
+    It is markup of either side (empty where a side lacks it) and of both in one text. `rest`: characters that
+    are not shown.
+    """
 
     field: str
     path: str
@@ -33,8 +38,12 @@ class ValueDifference(Struct, frozen=True):
 
 
 class ChangedRecord(Struct, frozen=True):
-    """A record that changed. `op` is insert, update, rename or delete, `was` its former identity; `title` and `context` are what people know it by; `mark` names both of its versions,
-    `side` is the one (LEFT or RIGHT, as forges say it) whose line stands at `path`, `line`. `rest`: values that are not shown."""
+    """A record that changed.
+
+    `op` is insert, update, rename or delete, `was` its former identity; `title` and `context` represent it;
+    `mark` names both of its versions. `side` is the one (LEFT or RIGHT, as on forges) whose line is at `path`,
+    `line`. `rest`: values that are not shown.
+    """
 
     op: str
     type: str
@@ -52,7 +61,7 @@ class ChangedRecord(Struct, frozen=True):
 
 
 def build_changed_record(line: Mapping[str, Any]) -> ChangedRecord:
-    """Of a change as `diff` gives it."""
+    """Build the record of a change as `diff` returns it."""
     values = list(_iter_values(line["fields"]))
     after, before = line["after"], line["before"]
     place, identity = after or before, line["identity"]
@@ -75,7 +84,7 @@ def build_changed_record(line: Mapping[str, Any]) -> ChangedRecord:
 
 
 def difference(field: str, path: str, before: Any, after: Any) -> ValueDifference:
-    """Of two values of JSON, `ABSENT` where a side has none."""
+    """Compare two values of JSON, `ABSENT` where a side has none."""
     runs, hidden_count = _compare_texts(_format_value(before), _format_value(after))
     old = _mark_runs(runs, ("same", "gone", "cut")) if before is not ABSENT else Markup("")
     new = _mark_runs(runs, ("same", "new", "cut")) if after is not ABSENT else Markup("")
@@ -83,8 +92,10 @@ def difference(field: str, path: str, before: Any, after: Any) -> ValueDifferenc
 
 
 def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[ValueDifference], list[str]]:
-    """Return what differs between two versions of a record, and the names of the fields that do not. Fields of duckkb's
-    own are left out."""
+    """Return the differences between two versions of a record, and the names of its equal fields.
+
+    Fields of duckkb's own are left out.
+    """
     names = [name for name in dict.fromkeys([*old, *new]) if not name.startswith("_")]
     same = [
         name for name in names if name in old and name in new and _format_value(old[name]) == _format_value(new[name])
@@ -94,7 +105,9 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[list[ValueD
 
 
 def version(changes: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
-    """A record as the change with this number left it, of all its changes, the newest first (as `log` gives them)."""
+    """Return a record as the change with this number left it; `changes` are all of its changes, newest first, as
+    in `log`.
+    """
     values: dict[str, Any] = {}
     for change in reversed(changes[number:]):
         for name, sides in change["fields"].items():
@@ -108,13 +121,13 @@ def version(changes: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]
 
 
 def mark_changes(base: str, value: str) -> Markup:
-    """A text in which what a former one has not is marked."""
+    """Mark what a text has beyond a former one."""
     runs, _ = _compare_texts(base, value)
     return _mark_runs(runs, ("same", "new", "cut"))
 
 
 def _iter_values(fields: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, Any, Any]]:
-    """Each field that differs, or what differs inside it, by its path."""
+    """Yield each field that differs, or what differs inside it, by its path."""
     for field in fields:
         name = field["name"]
         if name.startswith("__"):
@@ -139,8 +152,10 @@ def _format_value(value: Any) -> str:
 
 
 def _compare_texts(old: str, new: str) -> tuple[list[Run], int]:
-    """What both have and what one has, around what differs; and how many characters behind that are left out. What is alike at both
-    ends costs no comparison, however long it is."""
+    """Return the runs around the differences, and the number of characters left out behind them.
+
+    Equal text at both ends costs no comparison, however long it is.
+    """
     head = _count_common(old, new)
     start, most = max(0, head - _CONTEXT), min(len(old), len(new)) - head
     tail = max(0, _count_common(old[len(old) - most :][::-1], new[len(new) - most :][::-1]) - _CONTEXT)
@@ -155,7 +170,7 @@ def _compare_texts(old: str, new: str) -> tuple[list[Run], int]:
 
 
 def _count_common(first: str, second: str) -> int:
-    """How many characters at the beginning are the same.
+    """Count the equal characters at the beginning.
 
     >>> _count_common("abcx", "abcyz"), _count_common("", "a"), _count_common("ab", "ab")
     (3, 0, 2)

@@ -1,4 +1,4 @@
-"""Templates into pages, and the files that these load."""
+"""Renders templates into pages, and serves the files that pages load."""
 
 import json
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ KINDS: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg"
 
 
 def draw_page(template: str, values: Mapping[str, Any]) -> str:
-    """A page. Every value is escaped unless it is markup that this package made."""
+    """Render a page. Every value is escaped unless it is markup that this package made."""
     return _load_templates().get_template(template).render(values).encode("utf-8", "replace").decode()
 
 
 def load() -> None:
-    """Read all that pages are made of."""
+    """Read everything that pages are made of."""
     for template in _load_templates().list_templates():
         _load_templates().get_template(template)
     for language in LANGUAGES:
@@ -32,19 +32,21 @@ def load() -> None:
 
 
 def static(root: str, name: str) -> str:
-    """The address of a file below the pages' root, which names what all files hold: what lies there never changes."""
+    """Return the address of a file below the pages' root; it includes a digest of all files, so its content never
+    changes.
+    """
     return f"{root}/static/{edition()}/{name}"
 
 
 @cache
 def files() -> Mapping[str, bytes]:
-    """The files that pages load, by name."""
+    """Return the files that pages load, by name."""
     return {path.name: path.read_bytes() for path in sorted((_HERE / "static").iterdir()) if path.suffix in KINDS}
 
 
 @cache
 def edition() -> str:
-    """A digest of them all."""
+    """Return a digest of all files."""
     digest = sha256()
     for name, data in files().items():
         digest.update(f"{name} {len(data)} ".encode() + data)

@@ -1,4 +1,4 @@
-"""The filter of a search, from a form that the ontology gives: a control for each field whose values can be compared."""
+"""The filter form of a search: one control for each field of the ontology whose values can be compared."""
 
 import json
 import re
@@ -16,8 +16,11 @@ _MOMENT = re.compile(r"\d{4}(-\d{2}(-\d{2}([T ].*)?)?)?")
 
 
 class Control(Struct, frozen=True):
-    """A field that may be filtered by: "choice" among its values, "flag", "number" and "date" between two, "text" that contains
-    something, "member" of a list. `name` is that of the field, `said` what the ontology says of it."""
+    """A field to filter by: "choice", "flag", "number", "date", "text" or "member".
+
+    A choice is among its values, numbers and dates are ranges, a text contains something, and a member is of a
+    list. `name` is that of the field, `said` its description in the ontology.
+    """
 
     name: str
     form: str
@@ -26,14 +29,16 @@ class Control(Struct, frozen=True):
 
 
 def controls(schema: Mapping[str, Any]) -> tuple[Control, ...]:
-    """Those of a JSON Schema, in its order."""
+    """Return the controls of a JSON Schema, in its order."""
     return tuple(_iter_controls(schema))[:_MOST_FIELDS]
 
 
 def condition(fields: tuple[Control, ...], given: Mapping[str, str], free: str) -> str:
-    """The filter as the command line takes it: what the controls say (`f.NAME`, and `f.NAME.to` for the end of a range), and what was
-    written besides, all of which have to hold. Empty where nothing is said. Raises `errors.UsageError` for what its field cannot be
-    compared with."""
+    """Return the filter as the command line takes it; empty where the form is empty.
+
+    It joins the controls (`f.NAME`, and `f.NAME.to` for the end of a range) and the free condition with AND.
+    Raises `errors.UsageError` for a value that its field cannot be compared with.
+    """
     parts = [part for field in fields for part in _build_conditions(field, given)]
     if free:
         parts.append(f"({free})" if parts else free)

@@ -1,7 +1,7 @@
-"""A record as a form that its JSON Schema gives, and what was typed there as values again.
+"""A record as a form by its JSON Schema, and the submitted form as values again.
 
-Of each field the form brings back what it began with too: what somebody changed is what differs from that, whatever has become of
-the record meanwhile.
+The form also returns each field's initial value: a field that differs from it was edited, whatever has become
+of the record meanwhile.
 """
 
 import json
@@ -15,18 +15,21 @@ from duckkb.rules.invisible import invisible_in
 from duckkb.truth.files.line import Limits, LineError, parse_json
 
 TYPED, BEGAN = "f.", "w."
-"""What stands before a field's name in the form: of what was typed, and of what that began with."""
+"""Prefixes of a field's name in the form: for the typed value, and for the initial one."""
 LONGEST = 200_000
-"""Characters of a value that a form holds; longer ones are not edited here."""
+"""Characters of a value that a form holds; longer values are not edited here."""
 _LIMITS = Limits(4 * LONGEST)
 _LINE = 120
 _MOST_CHOICES = 60
 
 
 class Input(Struct, frozen=True):
-    """A field of a form: "text" of one line or ("area") of several, "number", "choice", "flag", "date", "lines" (a list of texts, one a
-    line), or "json". `began` is what stands in the record as the form writes it, `typed` what the form shows. `now` is what somebody
-    else made of it meanwhile, None where nobody did; `problems` are what is wrong with it."""
+    """A field of a form.
+
+    It is "text" of one line or ("area") of several, "number", "choice", "flag", "date", "lines" (a list of
+    texts, one a line), or "json". `began` is the initial value as the form writes it, `typed` what the form
+    shows. `now` is another user's value since then, None where there is none; `problems` are its faults.
+    """
 
     name: str
     form: str
@@ -41,14 +44,17 @@ class Input(Struct, frozen=True):
 
 
 class Mistyped(ValueError):
-    """What was typed is no value of its field."""
+    """A typed text that is no value of its field."""
 
 
 def inputs(
     schema: Mapping[str, Any], record: Mapping[str, Any], form: Mapping[str, str], fixed: tuple[str, ...]
 ) -> list[Input]:
-    """The fields of a record as it is now, with what `form` has; `fixed` ones cannot be changed. Those that somebody touched keep what
-    was typed, also where the record has lost them or they have grown meanwhile; the others follow the record."""
+    """Return the fields of the present record, with the values of `form`; `fixed` fields cannot be changed.
+
+    Edited fields keep what was typed, even where the record has lost them or they have grown meanwhile; the
+    others follow the record.
+    """
     required_names, rules = schema.get("required", ()), dict(schema.get("properties", {}))
     sent_names = (key.removeprefix(TYPED) for key in form if key.startswith(TYPED))
     rules |= {name: {} for name in (*record, *sent_names) if name not in rules and not name.startswith("_")}
@@ -77,7 +83,7 @@ def inputs(
 
 
 def values(fields: list[Input]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What was changed, by field (None: emptied), and what of it is no value, with why."""
+    """Return the edited values by field (None: emptied), and the faults of invalid ones."""
     changes: dict[str, Any] = {}
     wrong: dict[str, str] = {}
     for field in fields:
@@ -91,7 +97,7 @@ def values(fields: list[Input]) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def format_value(form: str, value: Any) -> str:
-    """A value as a form has it."""
+    """Return a value as a form shows it."""
     match form:
         case "json" | "long":
             return "" if value is None else json.dumps(value, ensure_ascii=False, indent=1)
@@ -103,7 +109,7 @@ def format_value(form: str, value: Any) -> str:
 
 
 def read(form: str, typed: str) -> Any:
-    """The value of what was typed; None where that is nothing. Raises `Mistyped`."""
+    """Return the value of a typed text; None where it is empty. Raises `Mistyped`."""
     if not typed.strip():
         return None
     match form:
@@ -122,7 +128,7 @@ def read(form: str, typed: str) -> Any:
 
 
 def json_value(typed: str, said: str = "is no JSON") -> Any:
-    """The value of JSON that was typed, read as strictly as what any caller gives: no key twice, no NaN. Raises `Mistyped`."""
+    """Parse typed JSON as strictly as any caller's: no key twice, no NaN. Raises `Mistyped`."""
     try:
         return parse_json(typed.encode(), _LIMITS)
     except LineError as problem:
@@ -130,7 +136,7 @@ def json_value(typed: str, said: str = "is no JSON") -> Any:
 
 
 def _choose_form(rule: Mapping[str, Any], value: Any) -> str:
-    """How a field is typed: as its schema says, unless what stands there is something else."""
+    """Return the kind of a field's input: as its schema says, unless its value is of another kind."""
     kinds = rule.get("type")
     type_names = {kinds} if isinstance(kinds, str) else set(kinds or ())
     if len(json.dumps(value)) > LONGEST:
@@ -170,7 +176,7 @@ def _is_date(text: str) -> bool:
 
 
 def _is_intact(text: str) -> bool:
-    """Whether a browser's field keeps a text as it is, and shows all of it."""
+    """Return whether a browser's field keeps a text unchanged, and shows all of it."""
     return "\r" not in text and next(invisible_in(text), None) is None
 
 

@@ -1,4 +1,4 @@
-"""What holds for every request for a page: from where it may come, whose session it brings, and which headers its answer has."""
+"""The checks of every request for a page: its origin and its session; and the headers of its answer."""
 
 from collections.abc import Mapping, MutableMapping
 from html import escape
@@ -19,16 +19,16 @@ from duckkb.serving.web.sessions import Sessions
 
 ROOT = "/web"
 ROOT_PATH = "duckkb.root_path"
-"""Under this key the scope of a request has the path below which the server is reached, where that is not its root."""
+"""Key in the scope of a request for the path below which the server is reached, where that is not its root."""
 VISITOR = "duckkb.visitor"
-"""Under this key the scope of a request for a page has its `Visitor`."""
+"""Key in the scope of a request for a page for its `Visitor`."""
 _OPEN = (f"{ROOT}/sign-in", f"{ROOT}/open", f"{ROOT}/preferences", f"{ROOT}/static/")
 _SENDS = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; "
     "frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types duckkb"
 )
-# With `no-referrer` browsers would send `Origin: null` with forms, by which those of other servers could not be told apart.
+# With `no-referrer`, browsers would send `Origin: null` with forms, as other servers' forms may do too.
 _HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
@@ -40,9 +40,11 @@ _HEADERS = {
 
 
 class Visitor(Struct, frozen=True):
-    """Who asks for a page: the name of the session that the cookie holds (or of what becomes none: whoever is not signed in yet has
-    one too, for the proof in the form), and who that is. `by_proxy`: a proxy says who; where it names nobody who may come, `denial` has
-    why."""
+    """The user of a page: the name in the session cookie, and the caller.
+
+    A user who is not signed in has a name too, for the proof in the form. `by_proxy`: a proxy names the user;
+    where that user may not come, `denial` has the reason.
+    """
 
     session: str
     caller: Caller | None
@@ -51,17 +53,17 @@ class Visitor(Struct, frozen=True):
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is a page's."""
+    """Return whether a path belongs to a page."""
     return path == "/" or path == ROOT or path.startswith(f"{ROOT}/")
 
 
 def is_static(path: str) -> bool:
-    """Whether a path is a file's that is the same for everybody."""
+    """Return whether a path is a file that is the same for everybody."""
     return path.startswith(f"{ROOT}/static/")
 
 
 class PageGate:
-    """Before the pages of one server."""
+    """The gate before the pages of one server."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -69,8 +71,10 @@ class PageGate:
     def admit(
         self, scope: MutableMapping[str, Any], headers: Headers, named: Caller | Denial | None = None
     ) -> Visitor | Response:
-        """Who comes, or the answer where it ends here: a page of another server may send people here by a link, and nothing else.
-        `named`: whom a proxy names, or why not; whoever a cookie stands for counts no longer then."""
+        """Return the visitor, or the answer that ends the request: other sites may link here, and nothing else.
+
+        `named` is whom a proxy names, or why not; the cookie's session does not count then.
+        """
         path, method = scope["path"], scope["method"]
         if (foreign := _refuse_foreign(method, headers)) is not None:
             is_link = method == "GET" and headers.get("sec-fetch-dest") == "document"
@@ -81,7 +85,7 @@ class PageGate:
         if named is not None:
             return Visitor(self.sessions.name_by_proxy(named.tenant, name), named, by_proxy=True)
         caller = self.sessions.caller(name) if name else None
-        is_open = path == "/" or path.startswith(_OPEN)  # no cookie comes to `/`, which leads to a page
+        is_open = path == "/" or path.startswith(_OPEN)  # `/` gets no cookie and redirects to a page
         if caller is None and not is_open:
             if method != "GET":
                 return make_error_response(Refused("nobody is signed in", "E_DENIED", "sign in"))
@@ -89,7 +93,7 @@ class PageGate:
         return Visitor(name, caller)
 
     def headed(self, send: Send) -> Send:
-        """Answers with the headers of pages."""
+        """Wrap a sender so that answers have the headers of pages."""
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -103,27 +107,30 @@ class PageGate:
 
 
 def pages_root(scope: Mapping[str, Any]) -> str:
-    """The path of all pages as browsers know it."""
+    """Return the path of all pages as browsers know it."""
     return f"{scope.get(ROOT_PATH, '')}{ROOT}"
 
 
 def cookies(headers: Headers) -> dict[str, str]:
-    """Those that a request has, by name."""
+    """Return the cookies of a request, by name."""
     return cookie_parser(headers.get("cookie", ""))
 
 
 def cookie_name(what: str, base: str) -> str:
-    """The cookie in which a browser keeps something of a base."""
+    """Return the name of the cookie in which a browser stores something of a base."""
     return f"duckkb-{what}-{base}"
 
 
 def session_cookie(headers: Headers, base: str) -> str:
-    """The cookie of a session. Cookies know no ports, and a machine may have several servers of a base."""
+    """Return the name of a session's cookie.
+
+    Cookies ignore ports, and a machine may have several servers of a base.
+    """
     return cookie_name(f"session-{_parse_port(headers)}", base)
 
 
 def is_over_tls(headers: Headers) -> bool:
-    """Whether the browser came by https, as it says itself, or a proxy does."""
+    """Return whether the browser came by https, as it says itself, or as a proxy does."""
     return headers.get("origin", "").startswith("https://") or headers.get("x-forwarded-proto") == "https"
 
 
@@ -135,8 +142,11 @@ def _parse_port(headers: Headers) -> int:
 
 
 def _refuse_foreign(method: str, headers: Headers) -> Response | None:
-    """Browsers say from where a request comes: https://www.w3.org/TR/fetch-metadata/, and, where they do not know that yet, who sends a
-    form."""
+    """Refuse a request that another site made.
+
+    Browsers tell where a request comes from: https://www.w3.org/TR/fetch-metadata/. Older ones tell the origin
+    of a form.
+    """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     is_own = site in ("same-origin", *(() if method in _SENDS else ("none",)))
     if site is None:
@@ -145,7 +155,10 @@ def _refuse_foreign(method: str, headers: Headers) -> Response | None:
 
 
 def _repeat_request(scope: MutableMapping[str, Any]) -> Response:
-    """Nothing is shown to who comes from elsewhere, and no cookie came with it: the page asks by itself for what was asked."""
+    """Return a page that repeats the request itself.
+
+    A request from another site gets no content, and it came without a cookie.
+    """
     address = escape(_build_address(scope), quote=True)
     return HTMLResponse(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0;url={address}">'

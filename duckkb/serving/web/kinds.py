@@ -1,4 +1,4 @@
-"""The types that a caller sees, as pages need them: what `types` answers, by name."""
+"""The types that a caller sees, as pages need them: the answer of `types`, by name."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,9 +9,12 @@ from duckkb.serving.web.visit import Visit
 
 
 class Kind(Struct, frozen=True):
-    """One type: its name, "node" or "edge", the fields of its identity, those by which it says that people know a record (`display`),
-    those that are searched, and how many records it has; of an edge type the types that its `sources` and `targets` may have.
-    `has_vectors`: its records can be near others."""
+    """A type as pages need it.
+
+    It has its name, "node" or "edge", the fields of its identity, those that represent a record (`display`),
+    those that are searched, and the number of its records; for an edge type the node types of its `sources` and
+    `targets`. `has_vectors`: its records can be compared by meaning.
+    """
 
     name: str
     kind: str
@@ -25,7 +28,7 @@ class Kind(Struct, frozen=True):
 
 
 async def kinds(visit: Visit) -> Mapping[str, Kind]:
-    """By name, in the order of the ontology. Raises as `Visit.ask`."""
+    """Return the types by name, in the order of the ontology. Raises as `Visit.ask`."""
     lines = (await visit.ask("types"))["types"]
     return {line["name"]: _build_kind(line) for line in lines}
 

@@ -1,5 +1,6 @@
-"""Markdown of records as HTML that can do nothing: tags of the text stand there as text, links lead where links may lead, and no
-picture is loaded from elsewhere."""
+"""Markdown of records as inert HTML: tags are shown as text, links have safe targets, and no picture is loaded
+from elsewhere.
+"""
 
 from functools import cache
 from typing import Any
@@ -14,12 +15,13 @@ _LOWEST_HEADING = 6
 
 
 def html(text: str) -> Markup:
-    """The HTML of a text in CommonMark with tables and strikethrough."""
+    """Return the HTML of a text in CommonMark with tables and strikethrough."""
     return Markup(_build_reader().render(text))
 
 
 def is_safe(address: str) -> bool:
-    """Whether a link may lead there: https, http, a mail address, or a place on this server; nothing that runs.
+    """Return whether a link may have this target: https, http, a mail address, or a path on this server; no
+    script.
 
     >>> is_safe("https://a.b/c"), is_safe("javascript:alert(1)"), is_safe("data:text/html,x"), is_safe("guide/a.md")
     (True, False, False, True)
@@ -50,12 +52,15 @@ def _build_reader() -> MarkdownIt:
 
 
 def _render_cell(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
-    """Without the alignment, which is a style."""
+    """Render a cell without its alignment, which is a style."""
     return f"<{tokens[at].tag}>"
 
 
 def _link(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
-    """Links of a record leave in a tab of their own, and tell nobody from where. A relative one leads nowhere here."""
+    """Render a link of a record: it opens in a tab of its own and sends no referrer.
+
+    A relative link has no target here.
+    """
     address = str(tokens[at].attrs.get("href", ""))
     if not urlsplit(address).scheme:
         return f'<a class="elsewhere" title="{escape(address)}">'
@@ -63,7 +68,7 @@ def _link(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
 
 
 def _render_image(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
-    """A picture as a link to it: to load it would tell its server who reads."""
+    """Render a picture as a link to it: loading it would tell its server who reads."""
     address, label = str(tokens[at].attrs.get("src", "")), tokens[at].content or "image"
     if not urlsplit(address).scheme:
         return f'<span class="image" title="{escape(address)}">{escape(label)}</span>'
@@ -74,6 +79,6 @@ def _render_image(self: Any, tokens: Any, at: int, options: Any, env: Any) -> st
 
 
 def _render_heading(self: Any, tokens: Any, at: int, options: Any, env: Any) -> str:
-    """Two steps below those of the page."""
+    """Render a heading two levels below those of the page."""
     level = min(int(tokens[at].tag[1:]) + 2, _LOWEST_HEADING)
     return f"<h{level}>" if tokens[at].nesting == 1 else f"</h{level}>\n"

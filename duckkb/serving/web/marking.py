@@ -1,4 +1,4 @@
-"""The terms of a question, marked in a text that it found, and of a long text the part that they stand in."""
+"""Marks the terms of a question in a text that it matched, and cuts the part of a long text with them."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,19 +16,24 @@ _BEFORE = 80
 
 
 def terms_of(question: str, tokens: Iterable[str] = ()) -> tuple[str, ...]:
-    """What to mark: words of the question, and the tokens by which the lexical lane found a record (stems, or runs of Chinese
-    characters). Longest first, folded."""
+    """Return the terms to mark, longest first, folded.
+
+    These are words of the question, and the tokens by which the lexical lane found a record (stems, or runs of
+    Chinese characters).
+    """
     words = {word.casefold() for word in (*_WORD.findall(question[:2_000]), *tokens)}
     return tuple(sorted((word for word in words if word), key=lambda word: (-len(word), word))[:_MOST_TERMS])
 
 
 def mark_terms(text: str, terms: Sequence[str]) -> Markup:
-    """The text as markup: its words that are a term, or begin with one of at least three letters, within <mark>; whether with
-    accents or without.
+    """Return the text as markup, with <mark> around words that are a term, or begin with one of at least three
+    letters.
 
-    >>> marked("Atomic <writes> write", ["write", "atom"])
+    Accents do not matter.
+
+    >>> mark_terms("Atomic <writes> write", ["write", "atom"])
     Markup('<mark>Atomic</mark> &lt;<mark>writes</mark>&gt; <mark>write</mark>')
-    >>> marked("le Café", ["cafe"]), marked("the cafe", ["café"])
+    >>> mark_terms("le Café", ["cafe"]), mark_terms("the cafe", ["café"])
     (Markup('le <mark>Café</mark>'), Markup('the <mark>cafe</mark>'))
     """
     pattern = _compile_pattern(terms)
@@ -42,14 +47,14 @@ def mark_terms(text: str, terms: Sequence[str]) -> Markup:
 
 
 def place_of(text: str, terms: Sequence[str]) -> int:
-    """Where a term stands first; 0 where none does."""
+    """Return the place of the first term; 0 where there is none."""
     pattern = _compile_pattern(terms)
     first = pattern.search(text) if pattern else None
     return first.start() if first else 0
 
 
 def excerpt(text: str, place: int, length: int = 320) -> str:
-    """Of a text at most about so many characters, from shortly before a place on."""
+    """Return about `length` characters of a text, from shortly before a place on."""
     if len(text) <= length:
         return text
     start = max(0, place - _BEFORE)
@@ -59,7 +64,7 @@ def excerpt(text: str, place: int, length: int = 320) -> str:
 
 
 def _compile_pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
-    """Chinese runs anywhere; other words from their beginning."""
+    """Compile a pattern of the terms: Chinese runs anywhere; other words from their beginning."""
     alternatives = []
     for term in terms:
         body = "".join(_map_accents().get(letter) or re.escape(letter) for letter in fold(term))
@@ -74,7 +79,7 @@ def _compile_pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
 
 @cache
 def _map_accents() -> Mapping[str, str]:
-    """By letter a pattern of it with and without accents."""
+    """Return for each letter a pattern of it with and without accents."""
     forms: dict[str, str] = {}
     for letter in map(chr, (*range(0xC0, 0x250), *range(0x370, 0x530), *range(0x1E00, 0x2000))):
         plain = fold(letter.casefold())

@@ -1,4 +1,4 @@
-"""How records are called on pages: by an identity that actions take back, and by a title that people know them by."""
+"""The names of records on pages: an identity that actions accept, and a title for people."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,8 +10,9 @@ _LONGEST = 200
 
 
 def identity_of(record: Mapping[str, Any], fields: Sequence[str]) -> str:
-    """The identity as the command line writes it, of a record's fields and the names of those that identify it: a scalar, or a JSON
-    array on one line.
+    """Return a record's identity as the command line writes it: a scalar, or a JSON array on one line.
+
+    `fields` are the names of the identity fields.
 
     >>> identity_of({"id": "n1"}, ["id"]), identity_of({"from": "a", "to": "b"}, ["from", "to"])
     ('n1', '["a","b"]')
@@ -23,8 +24,9 @@ def identity_of(record: Mapping[str, Any], fields: Sequence[str]) -> str:
 
 
 def title_of(record: Mapping[str, Any], identity: str, display: Sequence[str]) -> str:
-    """What a record is called, as comments and the pages of changes call it: the first field of those by which people know it
-    (`display`, where its type says which they are), else its identity.
+    """Return the title of a record: its first display field, else its identity, cut to a limited length.
+
+    Comments and the pages of changes use the same title. `display` are the fields that the type declares.
 
     >>> title_of({"_type": "Rule", "id": "r1", "title": "A", "heading": "B"}, "r1", ["heading"]), title_of({"id": "r1"}, "r1", [])
     ('B', 'r1')

@@ -1,6 +1,7 @@
-"""Plots as shapes that a template draws: places in a frame of `WIDTH` by `HEIGHT` units, with the numbers that the axes have.
+"""Plots as shapes that a template draws: points in a frame of `WIDTH` by `HEIGHT` units, with the numbers of the
+axes.
 
-One plot has series over the same places on the axis across, which are commits in their order; `None` is a gap.
+The series of a plot share the points of the horizontal axis, which are commits in their order; `None` is a gap.
 """
 
 import math
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 WIDTH, HEIGHT = 720, 220
 LEFT, RIGHT, TOP, BOTTOM = 84, 16, 12, 30
-"""What stands around the field in which series are drawn."""
+"""Margins around the field in which series are drawn."""
 Value = float | int | None
 
 
@@ -23,7 +24,7 @@ class Series(Struct, frozen=True):
 
 
 class PlottedValue(Struct, frozen=True):
-    """A value where it is drawn."""
+    """A value at its drawn position."""
 
     x: float
     y: float
@@ -31,7 +32,7 @@ class PlottedValue(Struct, frozen=True):
 
 
 class Drawn(Struct, frozen=True):
-    """A series as it is drawn: `path` is a line or an area as SVG has it, `marks` are the values that stand alone or end it."""
+    """A series as it is drawn: `path` is an SVG line or area, `marks` are the values that stand alone or end it."""
 
     name: str
     hue: int
@@ -40,7 +41,10 @@ class Drawn(Struct, frozen=True):
 
 
 class Plot(Struct, frozen=True):
-    """`ticks` are numbers with their height; `labels` texts with their place below, and how they are set to it (start, middle, end)."""
+    """A plot: `ticks` are numbers with their height.
+
+    `labels` are texts with their horizontal place, and their alignment to it (start, middle, end).
+    """
 
     series: tuple[Drawn, ...]
     ticks: tuple[tuple[float, float], ...]
@@ -49,7 +53,7 @@ class Plot(Struct, frozen=True):
 
 
 def lines(series: Sequence[Series], labels: Sequence[str], most: float) -> Plot:
-    """Each series as a line, from 0 to `most`."""
+    """Draw each series as a line, from 0 to `most`."""
     places = _place_columns(len(labels))
     shapes = []
     for row in series:
@@ -65,7 +69,7 @@ def lines(series: Sequence[Series], labels: Sequence[str], most: float) -> Plot:
 
 
 def areas(series: Sequence[Series], labels: Sequence[str]) -> Plot:
-    """The series one upon the other, the first one below: together they are as high as their sum."""
+    """Draw stacked series, the first one at the bottom; their height is the sum."""
     places = _place_columns(len(labels))
     sums = [0.0] * len(labels)
     layers = []
@@ -86,7 +90,7 @@ def areas(series: Sequence[Series], labels: Sequence[str]) -> Plot:
 
 
 def _split_runs(values: Sequence[Value], places: Sequence[float], most: float) -> list[list[tuple[float, float]]]:
-    """What lies between gaps."""
+    """Return the points between gaps."""
     runs: list[list[tuple[float, float]]] = [[]]
     for x, value in zip(places, values, strict=True):
         if value is None:
@@ -97,7 +101,7 @@ def _split_runs(values: Sequence[Value], places: Sequence[float], most: float) -
 
 
 def _widen_edge(edge: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """A single place has no width: its value holds for the whole field."""
+    """Widen a single point, which has no width, to the whole field."""
     if len(edge) != 1:
         return edge
     return [(LEFT, edge[0][1]), (WIDTH - RIGHT, edge[0][1])]
@@ -113,7 +117,7 @@ def _place_height(value: float, most: float) -> float:
 
 
 def _choose_step(most: float) -> int:
-    """The distance of some four ticks: 1, 2 or 5 and zeros.
+    """Return the distance of about four ticks: 1, 2 or 5 and zeros.
 
     >>> _choose_step(1310), _choose_step(7), _choose_step(0)
     (500, 2, 1)
@@ -130,7 +134,7 @@ def _build_ticks(most: float, step: float) -> tuple[tuple[float, float], ...]:
 
 
 def _place_labels(labels: Sequence[str], places: Sequence[float]) -> tuple[tuple[str, float, str], ...]:
-    """The first, the middle and the last label."""
+    """Return the first, the middle and the last label, with their places."""
     last = len(labels) - 1
     indexes = dict.fromkeys([0, last // 2, last] if last > 3 else [0, last] if last > 0 else [0] if last == 0 else [])
     return tuple(
@@ -140,9 +144,9 @@ def _place_labels(labels: Sequence[str], places: Sequence[float]) -> tuple[tuple
 
 
 def format_size(count: float) -> str:
-    """Bytes as people read them.
+    """Return a readable size in bytes.
 
-    >>> sized(999), sized(230_578), sized(4_000_000_000)
+    >>> format_size(999), format_size(230_578), format_size(4_000_000_000)
     ('999 B', '231 kB', '4.0 GB')
     """
     for unit in ("B", "kB", "MB", "GB"):

@@ -1,7 +1,8 @@
-"""Who is signed in: a cookie holds the name of a session, and this process alone knows whose session that is.
+"""The sessions of browsers: a cookie holds the name of a session, and this process alone knows whose session that
+is.
 
-A session knows the SHA-256 of the token that began it, and is asked anew with each request what that stands for now; so it ends
-with the token. All of them end with the server.
+A session stores the SHA-256 of the token that began it, and checks with each request what that token stands for
+now; so it ends with the token. All sessions end with the server.
 """
 
 import hmac
@@ -23,14 +24,16 @@ _OPERATOR = Caller(SERVER, "admin")
 
 
 class SignedIn(Struct, frozen=True):
-    """A new session, by its name, and whose it is."""
+    """A new session, by its name, and its caller."""
 
     session: str
     tenant: str
 
 
 class _Session(Struct):
-    """`token` is the SHA-256 of a token; empty for who started the server, who needs none."""
+    """The state of a session: `token` is the SHA-256 of a token; empty for the user who started the server, who
+    needs none.
+    """
 
     token: str
     begun: float
@@ -38,8 +41,10 @@ class _Session(Struct):
 
 
 class Sessions:
-    """The sessions of one server. May be asked by several threads. `base` is part of every key under which a browser keeps something:
-    another base may be served under the same address later."""
+    """The sessions of one server. Safe to use from several threads.
+
+    `base` is part of every key under which a browser stores something: the same address may serve another base later.
+    """
 
     def __init__(self, tokens: BearerTokens, strangers: Strangers) -> None:
         self.strangers = strangers
@@ -54,23 +59,26 @@ class Sessions:
         return self._tokens.base
 
     def sign_in(self, token: str) -> SignedIn | Denial:
-        """A session for whoever shows this token; or why there is none."""
+        """Begin a session for this token; return the denial where there is none."""
         caller = self._tokens.authenticate(token or None)
         if isinstance(caller, Denial):
             return caller
         return SignedIn(self._begin_session(sha256(token.encode()).hexdigest()), caller.tenant)
 
     def audit(self, tenant: str, action: str, outcome: str, request_id: str, address: str) -> None:
-        """As `audit.audit`, of this base."""
+        """Write a decision of this base, as `audit.audit`."""
         self._tokens.audit(tenant, action, outcome, request_id, address)
 
     def nameless(self) -> str:
-        """What a cookie holds before anybody is signed in: the name of no session."""
+        """Return the content of a cookie before anybody is signed in: the name of no session."""
         return secrets.token_urlsafe(32)
 
     def name_by_proxy(self, tenant: str, name: str) -> str:
-        """What the cookie holds of a browser whose tenant a proxy names with each request: it signs nobody in, and is there for the
-        proof in forms. That is `name` where it was made for this tenant, else a new one."""
+        """Return the content of the cookie for a browser whose tenant a proxy names with each request.
+
+        It signs nobody in, and is only for the proof in forms. It is `name` where that was made for this
+        tenant, else a new one.
+        """
         nonce = name.partition(".")[0]
         if hmac.compare_digest(name.encode(), self._name_by_proxy(tenant, nonce).encode()):
             return name
@@ -80,20 +88,20 @@ class Sessions:
         return f"{nonce}.{hmac.new(self._proxy_key, f'{tenant} {nonce}'.encode(), sha256).hexdigest()}"
 
     def code(self) -> str:
-        """What signs in once, as who started the server, within ten minutes."""
+        """Return a code that signs in once, as the user who started the server, within ten minutes."""
         secret = secrets.token_urlsafe(32)
         with self._lock:
             self._codes[_hash_text(secret)] = time.monotonic()
         return secret
 
     def redeem(self, code: str) -> str | None:
-        """The name of a session, once for each code."""
+        """Return the name of a session, once for each code."""
         with self._lock:
             start_time = self._codes.pop(_hash_text(code), None)
         return None if start_time is None or time.monotonic() - start_time > _CODE_S else self._begin_session("")
 
     def caller(self, name: str) -> Caller | None:
-        """Who is signed in under this name now."""
+        """Return the present caller of the session with this name."""
         now, key = time.monotonic(), _hash_text(name)
         with self._lock:
             session = self._held.get(key)
@@ -104,7 +112,7 @@ class Sessions:
         outcome = self._tokens.known(session.token) if session.token else _OPERATOR
         if not isinstance(outcome, Denial):
             return outcome
-        if outcome.status == 403:  # not while tokens cannot be read
+        if outcome.status == 403:  # not while tokens are unreadable
             self.end(name)
         return None
 
@@ -114,11 +122,13 @@ class Sessions:
             self._held.pop(_hash_text(name), None)
 
     def proof(self, name: str) -> str:
-        """What a form has to send with the cookie that holds this name: no page of another server can read it."""
+        """Return what a form must send with the cookie that holds this name: no other site's page can read it."""
         return hmac.new(self._key, name.encode(), sha256).hexdigest()
 
     def is_proven(self, name: str, proof: str) -> bool:
-        """Whether this is `proof(name)`; what has no name has no proof, as all who have no cookie would have the same."""
+        """Return whether `proof` is that of the name; an empty name has none, since all browsers without a cookie
+        would share it.
+        """
         return bool(name) and hmac.compare_digest(self.proof(name).encode(), proof.encode())
 
     def _begin_session(self, token: str) -> str:
@@ -128,7 +138,7 @@ class Sessions:
             candidates = (
                 token_keys if len(token_keys) >= _MOST_OF_ONE else [*self._held] if len(self._held) >= _MOST else ()
             )
-            if candidates:  # whoever has not been seen for longest has to sign in again
+            if candidates:  # the longest unused session ends
                 del self._held[min(candidates, key=lambda key: self._held[key].seen)]
             self._held[_hash_text(name)] = _Session(token, now, now)
         return name

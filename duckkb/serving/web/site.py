@@ -31,8 +31,10 @@ Shown = Callable[[Visit], Awaitable[Response]]
 
 
 class WebPage(Struct, frozen=True):
-    """A page: its address below the root, what shows it, and whether the bar at the top of all pages has it, under the word
-    `bar.ADDRESS`. `sends`: it takes forms, too."""
+    """A page: its address below the root, and the function that shows it.
+
+    It also says whether the navigation bar has it, under the word `bar.ADDRESS`. `sends`: it takes forms, too.
+    """
 
     address: str
     shown: Shown
@@ -66,14 +68,17 @@ PAGES: Sequence[WebPage] = (
     WebPage("quality", quality.page, in_bar=True, sends=True),
     WebPage("quality/report", quality.report),
 )
-"""All but those of signing in and out."""
+"""All pages but those of signing in and out."""
 _EDITING = (WebPage("edit", edit.page, sends=True),)
-"""Those that are there where the server lets records be edited."""
+"""The pages of a server that lets records be edited."""
 BAR = tuple(page.address for page in PAGES if page.in_bar)
 
 
 def routes(front: Front, sessions: Sessions, *, edits: bool = False) -> list[Route]:
-    """For `Entrance`, which lets in who is signed in. `edits`: with forms that propose changes of records."""
+    """Return the routes for `Entrance`, which lets in users who are signed in.
+
+    `edits`: with forms that propose changes of records.
+    """
 
     def route(page: WebPage) -> Route:
         methods = ["GET", "POST"] if page.sends else ["GET"]
@@ -102,7 +107,7 @@ def _build_handler(
             return await answered(request)
         result = await drop_if_client_leaves(
             request.receive, answered(request)
-        )  # as who types on, and asks for something else
+        )  # the user typed on, and asks for something else
         return Response(status_code=GONE) if result is None else result
 
     async def answered(request: Request) -> Response:
@@ -131,8 +136,10 @@ def _build_handler(
 
 
 async def _read_form(request: Request, visit: Visit) -> dict[str, str]:
-    """The fields of a form, which prove that a page of this server sent them: also where a script sends them, by a header. Raises
-    `errors.Refused`."""
+    """Return the fields of a form, after checking its proof that a page of this server sent it.
+
+    A script sends the proof by a header. Raises `errors.Refused`.
+    """
     try:
         body = (await request.body()).decode()
         fields = dict(parse_qsl(body, keep_blank_values=True, max_num_fields=_MOST_FIELDS))
@@ -189,7 +196,7 @@ async def _sign_in(visit: Visit) -> Response:
 
 
 async def _open(visit: Visit) -> Response:
-    if visit.visitor.by_proxy:  # who started the server came by no proxy, and the address signs in once
+    if visit.visitor.by_proxy:  # the user who started the server uses no proxy, and the address signs in once
         return RedirectResponse(f"{visit.root}/search", 303)
     name = visit.sessions.redeem(visit.given("code"))
     if name is None:
@@ -198,7 +205,7 @@ async def _open(visit: Visit) -> Response:
 
 
 async def _sign_out(visit: Visit) -> Response:
-    if visit.request.method != "POST":  # a link, which may stand in a record, signs nobody out
+    if visit.request.method != "POST":  # a link, which a record may contain, must not sign anybody out
         return RedirectResponse(f"{visit.root}/search", 303)
     if visit.visitor.by_proxy:
         raise Refused("a proxy signed you in, and would again", "E_DENIED", "sign out where you signed in")
@@ -209,7 +216,7 @@ async def _sign_out(visit: Visit) -> Response:
 
 
 async def _save_preferences(visit: Visit) -> Response:
-    """Light or dark, and the language: kept by the browser."""
+    """Save light or dark, and the language, in the browser."""
     answer = RedirectResponse(_restrict_address(visit.form.get("next", ""), visit.root), 303)
     for name, allowed_values in (("theme", THEMES), ("language", tuple(LANGUAGES))):
         cookie = cookie_name(name, visit.sessions.base)
@@ -230,7 +237,7 @@ def _with_session(visit: Visit, answer: Response, name: str) -> Response:
 
 
 def _restrict_address(address: str, root: str) -> str:
-    """An address of this server's pages, or the first of them."""
+    """Return an address of this server's pages; the first page for any other."""
     parts = urlsplit(address)
     is_own = not parts.scheme and not parts.netloc and parts.path.startswith(f"{root}/") and "\\" not in address
     is_shown = is_own and address.isprintable() and not parts.path.startswith(f"{root}/sign-")

@@ -1,4 +1,4 @@
-"""The fields of a record as pages show them: by what the ontology says of them, and by what stands there."""
+"""The fields of a record as pages show them: by the ontology, and by their values."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -15,9 +15,12 @@ _MOST_ITEMS, _DEEPEST = 50, 6
 
 
 class Value(Struct, frozen=True):
-    """A value: "text" (one line), "markdown", "plain" (a text of several lines, as it stands), "address", "number" and "flag",
-    "list" of short values, "values" (a list of others), "map", or "json". `rest` says how much of it is not shown: characters or
-    items. `parts` are named in a map, and by number in a list."""
+    """A value as a page shows it.
+
+    It is "text" (one line), "markdown", "plain" (a text of several lines, unchanged), "address", "number",
+    "flag", "list" of short values, "values" (a list of others), "map", or "json". `rest` counts what is not
+    shown: characters or items. `parts` are named in a map, and numbered in a list.
+    """
 
     form: str
     text: str = ""
@@ -27,7 +30,9 @@ class Value(Struct, frozen=True):
 
 
 class Field(Struct, frozen=True):
-    """A field with its value; `said` is what the ontology says of it, `is_identity` whether it names the record."""
+    """A field with its value; `said` is its description in the ontology, `is_identity` whether it names the
+    record.
+    """
 
     name: str
     value: Value
@@ -37,7 +42,7 @@ class Field(Struct, frozen=True):
 
 
 def fields_of(record: Mapping[str, Any], schema: Mapping[str, Any], identity: tuple[str, ...] = ()) -> list[Field]:
-    """The fields of a record in the order of its schema; those that the schema does not know follow."""
+    """Return the fields of a record in the order of its schema; fields that the schema does not know follow."""
     rules = schema.get("properties", {})
     names = [name for name in (*rules, *record) if name in record and not name.startswith("_")]
     return [_build_field(name, record[name], rules.get(name), identity) for name in dict.fromkeys(names)]
@@ -51,7 +56,7 @@ def _build_field(name: str, value: Any, rule: Any, identity: tuple[str, ...]) ->
 
 
 def show_json_value(value: Any, media: str = "", depth: int = 0) -> Value:
-    """A value of JSON as a page shows it; `media` is the media type that a schema gives a text."""
+    """Return a value of JSON as a page shows it; `media` is the media type that a schema gives a text."""
     match value:
         case bool() | None:
             return Value("flag", json.dumps(value))

@@ -1,4 +1,4 @@
-"""One request for a page: who asks, in which language, of which commit; what actions answer, and the template that shows it."""
+"""A request for a page: its user, language and commit; the answers of actions, and the template that shows them."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -21,8 +21,11 @@ THEMES = ("light", "dark")
 
 
 class Visit(Struct, frozen=True):
-    """`form` are the fields of a form that was sent with its proof. `is_part`: a script asks for the part of the page that it puts into
-    the one that is shown. `edits`: pages may have forms that propose changes of records."""
+    """A request for a page.
+
+    `form` are the fields of a form that was sent with its proof. `is_part`: a script asks for the part that it
+    puts into the present page. `edits`: pages may have forms that propose changes of records.
+    """
 
     request: Request
     front: Front
@@ -38,7 +41,7 @@ class Visit(Struct, frozen=True):
 
     @property
     def asked(self) -> Asked:
-        """Only where somebody is signed in."""
+        """The request to the base; only where somebody is signed in."""
         call: Asked = self.request.scope[ASKED]
         return call
 
@@ -57,7 +60,7 @@ class Visit(Struct, frozen=True):
 
     @property
     def at(self) -> str:
-        """The commit that the page is asked of; empty for the present."""
+        """The commit of the page; empty for the present."""
         return self.given("at")
 
     @property
@@ -65,23 +68,25 @@ class Visit(Struct, frozen=True):
         return bool(self.given("part"))
 
     def given(self, name: str) -> str:
-        """What the address has under this name, else an empty text."""
+        """Return the parameter of the address with this name, else an empty text."""
         return self.request.query_params.get(name, "").strip()
 
     def number(self, name: str, otherwise: int, most: int = 1_000) -> int:
-        """Likewise, as a number from 1 to `most`."""
+        """Return a parameter of the address as a number from 1 to `most`; `otherwise` where it is none."""
         text = self.given(name)
         return (
             min(int(text), most) if text.isascii() and text.isdigit() and 0 < len(text) < 9 and int(text) else otherwise
         )
 
     async def ask(self, name: str, **given: Any) -> dict[str, Any]:
-        """The answer of an action for who is signed in, of the commit that the page is asked of. Values that are None or empty are
-        left out. Raises as `Front.run`."""
+        """Return the answer of an action for the signed-in user, at the commit of the page.
+
+        Values that are None or empty are left out. Raises as `Front.run`.
+        """
         return await self.ask_at(self.at, name, **given)
 
     async def ask_at(self, commit: str, name: str, **given: Any) -> dict[str, Any]:
-        """As `ask`, of another commit than that of the page; empty for the present."""
+        """Ask as `ask` does, at another commit; empty for the present."""
         arguments = {key: value for key, value in given.items() if value not in (None, "")}
         await asyncio.to_thread(self.asked.decide, "web", name, arguments)
         if commit:
@@ -89,20 +94,22 @@ class Visit(Struct, frozen=True):
         return await self.front.run(self.asked, name, arguments)
 
     async def propose(self, name: str, message: str = "", **given: Any) -> dict[str, Any]:
-        """The answer of an action of the proposal of who is signed in, to which goes what it writes; values that are None are left out.
-        Raises as `Served.proposed`."""
+        """Return the answer of an action on the user's proposal, which also gets what it writes.
+
+        Values that are None are left out. Raises as `Served.proposed`.
+        """
         arguments = {key: value for key, value in given.items() if value is not None}
         await asyncio.to_thread(self.asked.decide, "web propose", name, arguments)
         return await self.front.propose(self.asked, name, arguments, message)
 
     def link(self, page: str, **given: object) -> str:
-        """The address of a page, at the commit of this one; what is empty is left out."""
+        """Return the address of a page, at the commit of this one; empty values are left out."""
         query = {"at": self.at, **given}
         query_string = urlencode({name: str(value) for name, value in query.items() if value not in (None, "")})
         return f"{self.root}/{page}" + (f"?{query_string}" if query_string else "")
 
     def again(self, **given: object) -> str:
-        """The address of this page with some of what it was given said otherwise."""
+        """Return the address of this page with some parameters replaced."""
         query = {name: value for name, value in self.request.query_params.multi_items() if name != "part"}
         query_string = urlencode(
             {name: str(value) for name, value in {**query, **given}.items() if value not in (None, "")}
@@ -117,15 +124,15 @@ class Visit(Struct, frozen=True):
 
     @property
     def now(self) -> str:
-        """The address of this page of the present."""
+        """The address of this page at present."""
         return self.again(at="")
 
     def _read_cookie(self, topic: str) -> str:
-        """What the browser keeps of this base, empty where that is nothing."""
+        """Return what the browser stores of this base, empty where it stores nothing."""
         return cookies(self.request.headers).get(cookie_name(topic, self.sessions.base), "")
 
     def shown(self, template: str, status: int = 200, **values: Any) -> Response:
-        """A page by its template, which knows this visit as `visit`, and the words of its language as `say`."""
+        """Render a template, which knows this visit as `visit`, and the words of its language as `say`."""
         say = self.words
         theme = self._read_cookie("theme")
         around = {

@@ -1,4 +1,4 @@
-"""What the pages say, in the languages that they speak: one catalogue each, words/LANGUAGE.json."""
+"""The texts of the pages, one catalogue a language: words/LANGUAGE.json."""
 
 import json
 import re
@@ -9,20 +9,22 @@ from pathlib import Path
 from msgspec import Struct
 
 LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
-"""Each by its own name, the one that is spoken where none is wanted first."""
+"""The languages by their own names; the first is the default."""
 _FOLDER = Path(__file__).parent / "words"
 _WEIGHT = re.compile(r"([A-Za-z]{1,8})[A-Za-z0-9-]*\s*(?:;\s*q=([01](?:\.\d{0,3})?))?")
 
 
 class Words(Struct, frozen=True):
-    """The catalogue of a language. An entry may have places for values, and forms for one and for several (`{"one", "other"}`, by the
-    value `count`)."""
+    """The catalogue of a language.
+
+    An entry may have places for values, and forms for one and for several (`{"one", "other"}`, by the value `count`).
+    """
 
     language: str
     entries: Mapping[str, str | Mapping[str, str]]
 
     def __call__(self, key: str, **values: object) -> str:
-        """Raises KeyError for what no catalogue has."""
+        """Return the text of a key with its values. Raises KeyError for a key that no catalogue has."""
         entry = self.entries[key]
         if not isinstance(entry, str):
             entry = entry.get("one" if values.get("count") == 1 else "other") or entry["other"]
@@ -34,21 +36,24 @@ class Words(Struct, frozen=True):
 
     @property
     def of_scripts(self) -> dict[str, str | Mapping[str, str]]:
-        """What scripts say, without the `js.` of their keys."""
+        """Return the texts of scripts, without the `js.` of their keys."""
         return {key.removeprefix("js."): entry for key, entry in self.entries.items() if key.startswith("js.")}
 
 
 @cache
 def words(language: str) -> Words:
-    """The catalogue of one of `LANGUAGES`."""
+    """Return the catalogue of one of `LANGUAGES`."""
     return Words(language, json.loads((_FOLDER / f"{language}.json").read_text("utf-8")))
 
 
 def choose_language(chosen: str, accepted: str) -> str:
-    """The language of a page: as was chosen, else the first of `accepted` (a header Accept-Language) that there is.
+    """Return the language of a page: the chosen one, else the first known one of `accepted` (a header
+    Accept-Language).
 
-    >>> wanted("", "de, zh-CN;q=0.8, en;q=0.9"), wanted("", "zh-TW,zh;q=0.9"), wanted("zh", "en"), wanted("xx", "")
-    ('en', 'zh', 'zh', 'en')
+    >>> choose_language("", "de, zh-CN;q=0.8, en;q=0.9"), choose_language("", "zh-TW,zh;q=0.9")
+    ('en', 'zh')
+    >>> choose_language("zh", "en"), choose_language("xx", "")
+    ('zh', 'en')
     """
     if chosen in LANGUAGES:
         return chosen

@@ -1,5 +1,6 @@
-"""The pages of changes: the branches that are to be reviewed, and what one of them does, record by record, with what is wrong with it
-and what it does to search."""
+"""The pages of changes: the branches to review, and one change by records, with its findings and its effect on
+search.
+"""
 
 import asyncio
 import shlex
@@ -15,21 +16,21 @@ from duckkb.serving.web.visit import Visit
 
 VIEWS = ("joined", "beside")
 _BUDGET = 80_000
-"""Bytes of changes, as the action gives them, that are a page; one record at least."""
+"""Bytes of changes on a page, as the action gives them; at least one record."""
 _MOST_FINDINGS, _MOST_QUESTIONS = 200, 50
 _LEAST = 2_000
 
 
 async def branches(visit: Visit) -> Response:
-    """What is to be reviewed: what the files hold beyond the last commit, and what branches do."""
+    """Show what is to be reviewed: the changes of the files since the last commit, and those of branches."""
     answer = await visit.ask("branches", limit=20, after=visit.given("after"))
-    is_ready = answer["operation"] is None  # while records are in conflict no type is told
+    is_ready = answer["operation"] is None  # while records are in conflict, types are unknown
     record_types = await kinds(visit) if visit.edits and is_ready and visit.caller.may("editor") else {}
     return visit.shown("changes.html", found=answer, kinds=record_types, totals=_sum_counts)
 
 
 async def page(visit: Visit) -> Response:
-    """One change, as many records as have room, from a cursor on."""
+    """Show one change from a cursor on, as many records as fit."""
     target, op, type = _read_target(visit), visit.given("op"), visit.given("type")
     ops = [op] if op in OPS else list(OPS)
     answer = await visit.ask(
@@ -60,7 +61,7 @@ async def page(visit: Visit) -> Response:
 
 
 async def findings(visit: Visit) -> Response:
-    """What is wrong with a change: all that it brings, or, for who may not ask for that, what the files tell that it touches."""
+    """Show the findings of a change: all of them, or for callers without that right, those of the touched files."""
     target = _read_target(visit)
     command = ["check", "--since", _build_range(target) or "HEAD"]
     if "branch" in target:
@@ -87,7 +88,7 @@ async def findings(visit: Visit) -> Response:
 
 
 async def impact(visit: Visit) -> Response:
-    """What a change does to the answers of the judged questions, those that lost most first."""
+    """Show the effect of a change on the judged questions, largest losses first."""
     target = _read_target(visit)
     report = await visit.ask("impact", **target)
     rows = [row for row in report["results"] if _has_change(row)]
@@ -103,7 +104,7 @@ async def impact(visit: Visit) -> Response:
 
 
 def _read_target(visit: Visit) -> dict[str, str]:
-    """What is compared, as actions take it: a branch, a range, or nothing for the files as they are."""
+    """Return what is compared, as actions take it: a branch, a range, or nothing for the files on disk."""
     return {name: value for name in ("branch", "range") if (value := visit.given(name))}
 
 
@@ -122,7 +123,7 @@ async def _find_tip(visit: Visit, target: Mapping[str, str]) -> Mapping[str, Any
 
 
 def _sum_counts(counts: Mapping[str, Mapping[str, int]] | None) -> dict[str, int] | None:
-    """How many records of each kind of change, over all types."""
+    """Return the number of records of each kind of change, over all types."""
     return None if counts is None else {op: sum(type_counts[op] for type_counts in counts.values()) for op in OPS}
 
 

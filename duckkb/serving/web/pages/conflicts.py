@@ -1,4 +1,4 @@
-"""The page on which a merge that stopped is settled, field by field."""
+"""The page on which a stopped merge is settled, field by field."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -23,9 +23,12 @@ _TYPED = "value"
 
 
 class Conflicting(Struct, frozen=True):
-    """A conflict as the page shows it: `name` is its JSON for the answer, `sides` has the markup of each (None: that side has none).
-    What may be typed instead is shown as `typed`, which is the text itself where it `is_text`, else JSON; it cannot be (None) where it
-    is longer than a form holds. `began` is what that counts as typed against; `chosen` and `typed` are what was sent before."""
+    """A conflict as the page shows it.
+
+    `name` is its JSON for the answer, `sides` has the markup of each (None: the side lacks it). `typed` is the
+    editable value, as text where it `is_text`, else as JSON; None where it is longer than a form holds.
+    `began` is the initial value, from which an edit differs; `chosen` and `typed` keep what was sent before.
+    """
 
     type: str
     identity: str
@@ -40,7 +43,7 @@ class Conflicting(Struct, frozen=True):
 
 
 async def page(visit: Visit) -> Response:
-    """What is in conflict, and a choice for each field; what was chosen is carried out by `resolve`."""
+    """Show the conflicts, with a choice for each field; `resolve` carries out a submitted choice."""
     if visit.request.method == "GET":
         return await _render_page(visit)
     if unchosen := _find_loose_edits(visit.form):
@@ -56,8 +59,11 @@ async def page(visit: Visit) -> Response:
 
 
 async def _render_page(visit: Visit, problem: DuckkbError | None = None, unchosen: Collection[str] = ()) -> Response:
-    """The page; of a form that was sent with what was sent. `unchosen` are the etags of values that were typed and not chosen: sent
-    like this once more, they are left out."""
+    """Render the page; a submitted form keeps its values.
+
+    `unchosen` are the etags of values that were typed but not chosen: if submitted like this again, they are
+    left out.
+    """
     answer = await _open(visit)
     etags = {conflict["etag"] for conflict in answer["conflicts"]}
     return visit.shown(
@@ -80,8 +86,10 @@ async def _render_page(visit: Visit, problem: DuckkbError | None = None, unchose
 
 
 async def _open(visit: Visit) -> dict[str, Any]:
-    """The conflicts of this page, and how many there are. A form that was sent is shown again, also where what it came behind is
-    settled by now."""
+    """Return the conflicts of this page, and their number.
+
+    A submitted form is shown again, even where the conflict before it is settled by now.
+    """
     try:
         return await visit.ask("conflicts", limit=_AT_ONCE, after=visit.given("after"))
     except NotFound:
@@ -91,13 +99,13 @@ async def _open(visit: Visit) -> dict[str, Any]:
 
 
 def _collect_edits(form: Mapping[str, str]) -> dict[str, str]:
-    """The values that somebody typed, by etag: those that differ from what their fields began with."""
+    """Return the edited values by etag: those that differ from their initial values."""
     texts = {key.removeprefix("value."): _read_field(form, key) for key in form if key.startswith("value.")}
     return {etag: text for etag, text in texts.items() if text != _read_field(form, f"began.{etag}")}
 
 
 def _find_loose_edits(form: Mapping[str, str]) -> list[str]:
-    """The etags of values that were typed, while a side was chosen, or nothing."""
+    """Return the etags of values that were typed while a side, or nothing, was chosen."""
     return [etag for etag in _collect_edits(form) if form.get(f"choose.{etag}") != _TYPED]
 
 
@@ -106,7 +114,7 @@ def _read_field(form: Mapping[str, str], key: str) -> str:
 
 
 def _build_title(form: Mapping[str, str], etag: str) -> str:
-    """The record and the field of a conflict that was sent."""
+    """Return the record and the field of a submitted conflict."""
     reference = _parse_name(form.get(f"name.{etag}", ""))
     return " ".join(str(reference[key]) for key in ("type", "identity", "field") if reference.get(key))
 
@@ -128,7 +136,7 @@ def _build_conflict(conflict: Mapping[str, Any], form: Mapping[str, str], unchos
 
 
 def _format_value(source: str | None) -> str | None:
-    """A value for people: a text as it is, all else as JSON over several lines, of a record without what duckkb itself writes."""
+    """Return a readable value: a text as it is, all else as JSON over several lines, without duckkb's own fields."""
     if source is None:
         return None
     value = json.loads(source)
@@ -144,7 +152,10 @@ def _render_side(base: str | None, value: str | None) -> Markup | None:
 
 
 def _choose_start(conflict: Mapping[str, Any]) -> tuple[str | None, bool]:
-    """What an edit begins with, and whether it is the text itself: that is so where a browser's field keeps all sides as they are."""
+    """Return the initial value of an edit, and whether it is plain text.
+
+    It is plain text where a browser's field keeps all sides unchanged.
+    """
     begin = conflict["ours"] if conflict["ours"] is not None else conflict["theirs"] or "null"
     if not conflict["field"] or len(begin) > _LONGEST:
         return None, False
@@ -154,7 +165,10 @@ def _choose_start(conflict: Mapping[str, Any]) -> tuple[str | None, bool]:
 
 
 def _parse_answers(form: Mapping[str, str]) -> list[dict[str, Any]]:
-    """What was chosen, as `resolve` takes it. Raises `errors.UsageError` for a typed value that is no JSON."""
+    """Return the choices as `resolve` takes them.
+
+    Raises `errors.UsageError` for a typed value that is no JSON.
+    """
     answers = []
     for key, choice in form.items():
         etag = key.removeprefix("choose.")
@@ -175,7 +189,7 @@ def _parse_answers(form: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _parse_name(name: str) -> dict[str, Any]:
-    """Which conflict is meant. Raises `errors.UsageError` for what no page of ours has written."""
+    """Return the conflict of a name. Raises `errors.UsageError` for a name that none of our pages has written."""
     try:
         value = json_value(name)
     except Mistyped:

@@ -1,5 +1,7 @@
-"""The page on which a change of a record is proposed: a form, then the patch that it makes, then a commit on a branch. Truth itself is
-never written from here."""
+"""The page that proposes a change of a record: a form, then its patch, then a commit on a branch.
+
+Truth itself is never written from here.
+"""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +25,9 @@ _LONGEST = 200_000
 
 
 class _Wish(Struct, frozen=True):
-    """What is to be written: an action with its arguments, and a digest of both, by which what is proposed is what was shown."""
+    """A requested write: an action with its arguments, and a digest of both, which ties the proposal to what was
+    shown.
+    """
 
     action: str
     given: Mapping[str, Any]
@@ -34,7 +38,9 @@ class _Wish(Struct, frozen=True):
 
 
 class _Form(Struct, frozen=True):
-    """A form as it came, or is first shown: of a record as the proposal has it (empty for a new one), with its fields."""
+    """A form as it was submitted, or is first shown: of a record in the proposal (empty for a new one), with its
+    fields.
+    """
 
     visit: Visit
     kind: Kind
@@ -43,7 +49,10 @@ class _Form(Struct, frozen=True):
 
 
 async def page(visit: Visit) -> Response:
-    """Of the record that the address names, or of a new one of a type. Raises `errors.Refused` (E_FORBIDDEN) for who may not write."""
+    """Edit the record of the address, or a new one of a type.
+
+    Raises `errors.Refused` (E_FORBIDDEN) for readers.
+    """
     if not visit.caller.may("editor"):
         raise Refused(
             "to propose changes is for callers with the role editor", "E_FORBIDDEN", "ask an admin of this server"
@@ -63,8 +72,10 @@ async def page(visit: Visit) -> Response:
 
 
 async def _read(visit: Visit, kind: Kind) -> tuple[Visit, Mapping[str, Any]]:
-    """The record that is edited, empty for a new one. One that is gone since the form was loaded is a new one, of all that the form has.
-    Raises `errors.NotFound`."""
+    """Return the record to edit, empty for a new one. Raises `errors.NotFound`.
+
+    A record that was deleted since the form was loaded counts as a new one, with everything that the form has.
+    """
     if not (identity := visit.given("id")):
         return visit, {}
     try:
@@ -106,7 +117,7 @@ async def _perform_step(form: _Form) -> Response:
 
 
 def _build_wish(visit: Visit, kind: Kind, record: Mapping[str, Any], changes: Mapping[str, Any], step: str) -> _Wish:
-    """What the form wants, of the record at the version that this page has read."""
+    """Return the write that the form asks for, at the record's version that this page has read."""
     if "delete" in step:
         identity_values = [record.get(name) for name in kind.identity]
         identity = identity_values[0] if len(identity_values) == 1 else identity_values
@@ -126,7 +137,7 @@ def _build_wish(visit: Visit, kind: Kind, record: Mapping[str, Any], changes: Ma
 
 
 async def _refuse_duplicate(visit: Visit, kind: Kind, record: Mapping[str, Any], changes: Mapping[str, Any]) -> None:
-    """A new record takes no other's place. Raises `errors.Conflict` (E_EXISTS)."""
+    """Raise where a new record would replace another. Raises `errors.Conflict` (E_EXISTS)."""
     if record or any(changes.get(name) is None for name in kind.identity):
         return
     identity = identity_of(changes, kind.identity)
@@ -142,7 +153,7 @@ async def _refuse_duplicate(visit: Visit, kind: Kind, record: Mapping[str, Any],
 
 
 def _attach_problems(form: _Form, wrong: Mapping[str, str], problem: DuckkbError | None) -> _Form:
-    """The form with what is wrong with each field."""
+    """Return the form with the faults of each field."""
     messages: dict[str, list[str]] = {name: [text] for name, text in wrong.items()}
     findings = problem.findings if isinstance(problem, InvalidRecord) else ()
     for item in findings:
@@ -153,7 +164,7 @@ def _attach_problems(form: _Form, wrong: Mapping[str, str], problem: DuckkbError
 
 
 def _list_differences(record: Mapping[str, Any], fields: list[Input]) -> list[ValueDifference]:
-    """What was changed, field by field."""
+    """Return the edits, by field."""
     changes, _ = values(fields)
     return [
         difference(name, name, record.get(name, ABSENT), ABSENT if now is None else now)

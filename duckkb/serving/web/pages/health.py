@@ -1,4 +1,4 @@
-"""The health of a base: what `check` finds, what is still to be done, how large it is, and how it has grown."""
+"""The health of a base: findings of `check`, pending work, its size and its growth."""
 
 import shlex
 from collections import Counter
@@ -14,11 +14,11 @@ from duckkb.serving.web.visit import Visit
 
 SIZE = 50
 _NAMED = 7
-"""Types that have a colour of their own in a plot; the others are one."""
+"""Types with a colour of their own in a plot; the others share one."""
 
 
 class FindingGroup(Struct, frozen=True):
-    """Findings of one rule about records of one type (empty: about no record)."""
+    """The findings of one rule about records of one type (empty: about no record)."""
 
     code: str
     type: str
@@ -26,7 +26,7 @@ class FindingGroup(Struct, frozen=True):
 
 
 async def page(visit: Visit) -> Response:
-    """What `status` says; the rest comes when it is there."""
+    """Show the answer of `status`; the other parts are loaded later."""
     status = await visit.ask("status")
     sizes = [
         (name, plots.format_size(status[name]["bytes"])) for name in ("store", "cache", "sealed") if status.get(name)
@@ -41,7 +41,7 @@ async def page(visit: Visit) -> Response:
 
 
 async def findings(visit: Visit) -> Response:
-    """What `check` reports: how many of each rule and type, and a page of those that are asked for."""
+    """Show the report of `check`: counts by rule and type, and a page of the selected findings."""
     report = await visit.ask("check")
     code, of = visit.given("code"), visit.request.query_params.get("type")
     counts = Counter((entry["code"], entry.get("type", "")) for entry in report["findings"])
@@ -70,7 +70,7 @@ async def findings(visit: Visit) -> Response:
 
 
 async def growth(visit: Visit) -> Response:
-    """Sizes now, and over the history."""
+    """Show sizes now, and over the history."""
     answer = await visit.ask("growth", limit=50, timeout=8)
     commits = answer["commits"] or []
     labels = [commit["date"][:10] for commit in commits]
@@ -89,7 +89,7 @@ async def growth(visit: Visit) -> Response:
 
 
 def _rank_types(types: Sequence[Mapping[str, Any]], commits: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The types in the order of their records: the most that they had."""
+    """Return the types in the order of their highest number of records."""
     most: Counter[str] = Counter({entry["name"]: entry["records"] for entry in types})
     for entry in commits:
         for name, sizes in entry["types"].items():

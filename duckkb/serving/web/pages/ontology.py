@@ -1,4 +1,4 @@
-"""The ontology: its types as a picture and as a table, with how many records they have, and each of them by itself."""
+"""The ontology: its types as a picture and as a table, with the number of their records, and a page for each."""
 
 import json
 import math
@@ -17,7 +17,9 @@ _MOST_SAID = 400
 
 
 class SchemaField(Struct, frozen=True):
-    """A field as its schema has it: `form` is its type with what it may be, `said` what it means, `rules` what else holds (`x-merge`)."""
+    """A field by its schema: `form` is its type and range, `said` its description, `rules` other rules
+    (`x-merge`).
+    """
 
     name: str
     form: str
@@ -30,7 +32,7 @@ class SchemaField(Struct, frozen=True):
 
 
 async def page(visit: Visit) -> Response:
-    """All types."""
+    """Show all types."""
     record_types = await kinds(visit)
     nodes, edges = (
         [record_type for record_type in record_types.values() if record_type.kind == kind] for kind in ("node", "edge")
@@ -44,7 +46,7 @@ async def page(visit: Visit) -> Response:
 
 
 async def picture(visit: Visit) -> Response:
-    """Node types as nodes and edge types as edges between them, for the script that draws the neighborhood of records."""
+    """Return node types as nodes and edge types as edges, for the script that draws the neighborhood of records."""
     record_types, say = await kinds(visit), visit.words
     between: defaultdict[tuple[str, str], list[Kind]] = defaultdict(list)
     degree: Counter[str] = Counter()
@@ -90,7 +92,7 @@ async def picture(visit: Visit) -> Response:
 
 
 async def type(visit: Visit) -> Response:
-    """One type: identity, fields, how it is searched, and the settings that hold for it."""
+    """Show one type: identity, fields, how it is searched, and its settings."""
     type_name = visit.given("type")
     schema, settings = await visit.ask("schema", type=type_name), await visit.ask("settings", type=type_name)
     kind = (await kinds(visit))[settings["type"]]
@@ -115,7 +117,7 @@ def _label(edges: list[Kind]) -> str:
 
 
 def _list_fields(schema: Mapping[str, Any], settings: Mapping[str, Any], kind: Kind) -> list[SchemaField]:
-    """The fields that the schema declares, those of the identity first."""
+    """Return the fields that the schema declares, those of the identity first."""
     weights = {entry["field"]: entry["weight"] for entry in settings["full_text"]}
     vector_fields = {entry["field"] for entry in settings["vectors"]}
     rules: dict[str, Any] = {name: {} for name in kind.identity} | dict(schema.get("properties", {}))
@@ -137,7 +139,7 @@ def _list_fields(schema: Mapping[str, Any], settings: Mapping[str, Any], kind: K
 
 
 def _describe_form(rule: Mapping[str, Any]) -> str:
-    """What a value may be, in the words of JSON Schema.
+    """Describe the values of a field, in the words of JSON Schema.
 
     >>> _describe_form({"type": "array", "items": {"type": "string"}}), _describe_form({"enum": ["a", 1]})
     ('array of string', '"a" | 1')

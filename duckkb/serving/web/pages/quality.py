@@ -1,4 +1,6 @@
-"""How well the judged questions are answered by each lane: now, question by question, and at commits of the history."""
+"""The quality of each lane's answers to the judged questions: at present, by question, and at commits of the
+history.
+"""
 
 import shlex
 from collections.abc import Mapping
@@ -12,13 +14,13 @@ from duckkb.serving.web.visit import Visit
 
 SIZE = 25
 LANES = ("hybrid", "similar", "match")
-"""In the order in which they are shown."""
+"""The lanes in the order in which they are shown."""
 _SECONDS = 15
-"""So long one call of a page asks questions; those that are left are the next one's."""
+"""Seconds for which one call of a page asks questions; the next call asks the others."""
 
 
 async def page(visit: Visit) -> Response:
-    """The frame, as questions that nobody has asked yet take a while. Sent with its proof: evaluate one more commit."""
+    """Show the frame, as unanswered questions take a while. A form with its proof evaluates one more commit."""
     if visit.request.method == "POST":
         await visit.ask("quality", evaluate=1, timeout=_SECONDS)
         return RedirectResponse(visit.link("quality"), 303)
@@ -26,7 +28,7 @@ async def page(visit: Visit) -> Response:
 
 
 async def report(visit: Visit) -> Response:
-    """Means, their history, and a page of questions, those that the first lane answers worst first."""
+    """Show means, their history, and a page of questions, those that the first lane answers worst first."""
     answer = await visit.ask("quality", timeout=_SECONDS)
     by = visit.given("by") if visit.given("by") in LANES else "hybrid"
     questions = sorted(
@@ -55,6 +57,6 @@ async def report(visit: Visit) -> Response:
 
 
 def _score_question(question: Mapping[str, Any], lane: str) -> tuple[bool, float]:
-    """Those that a lane cannot be asked come last."""
+    """Return the sort key of a question; those that a lane cannot be asked come last."""
     score = question["lanes"][lane]["ndcg"]
     return score is None, score or 0.0

@@ -1,4 +1,4 @@
-"""The pages of a record: its fields, what it is joined to, what became of it, what cites it, and what is like it."""
+"""The pages of a record: its fields, its links, its history, records that cite it, and similar records."""
 
 import asyncio
 import json
@@ -17,18 +17,17 @@ from duckkb.serving.web.values import LONGEST, fields_of
 from duckkb.serving.web.visit import Visit
 
 EDGES = 25
-"""Edges of a page."""
+"""Edges on a page."""
 _PIECE = 10 * LONGEST
 _MOST_DRAWN = 500
 UNCOMMITTED = "uncommitted"
-"""In an address, in place of a commit: the version in the files."""
+"""The version in the files, in place of a commit in an address."""
 _SHORTEST = 7
-"""Digits of a commit that name it."""
+"""Least digits that name a commit."""
 
 
 class LinkedRecord(Struct, frozen=True):
-    """A record as a line of a list: how it is called, and of the edge that led to it the type, the way, and the fields beside its
-    ends."""
+    """A record as a line of a list: its title, and the edge that led to it by type, direction and own fields."""
 
     type: str
     identity: str
@@ -41,7 +40,7 @@ class LinkedRecord(Struct, frozen=True):
 
 
 async def page(visit: Visit) -> Response:
-    """The record with the type and identity that the address names."""
+    """Show the record with the type and identity of the address."""
     record_types = await kinds(visit)
     record = await _record(visit)
     kind = record_types[record["_type"]]
@@ -61,7 +60,7 @@ async def page(visit: Visit) -> Response:
 
 
 async def edges(visit: Visit) -> Response:
-    """The records one edge away, a page at a time."""
+    """Show the records one edge away, a page at a time."""
     record_types, (type, identity) = await kinds(visit), _read_reference(visit)
     label, way = visit.given("label"), visit.given("way")
     answer = await visit.ask(
@@ -78,7 +77,7 @@ async def edges(visit: Visit) -> Response:
 
 
 async def picture(visit: Visit) -> Response:
-    """The neighbourhood as nodes and edges, for the script that draws it: at most 500 nodes, those nearest to the record."""
+    """Return the neighbourhood as nodes and edges, for the script that draws it: the nearest 500 nodes at most."""
     record_types, (type, identity) = await kinds(visit), _read_reference(visit)
     limit = visit.number("limit", 60, _MOST_DRAWN)
     answer = await visit.ask("neighbors", type=type, identity=identity, depth=visit.number("depth", 1, 3), limit=limit)
@@ -102,7 +101,7 @@ def _link(visit: Visit, linked_record: LinkedRecord) -> str:
 def _find_edge(
     record: Mapping[str, Any], record_types: Mapping[str, Kind], places: Mapping[tuple[str, str], int]
 ) -> dict[str, Any] | None:
-    """The edge that led to a record: its type, and the places of its `from` and its `to` among the nodes."""
+    """Return the edge that led to a record: its type, and the places of its `from` and its `to` among the nodes."""
     edge, here = record["_edge"], places[record["_type"], _find_identity(record, record_types)]
     is_out, kind = edge["_direction"] == "out", record_types[edge["_type"]]
     end, types = (edge["from"], kind.sources) if is_out else (edge["to"], kind.targets)
@@ -116,7 +115,7 @@ def _find_edge(
 
 
 async def history(visit: Visit) -> Response:
-    """What became of the record, commit by commit."""
+    """Show the changes of the record, commit by commit."""
     type, identity = _read_reference(visit)
     changes = (await visit.ask("log", type=type, identity=identity))["changes"]
     fields = (await visit.ask("blame", type=type, identity=identity))["fields"] if changes[0]["op"] != "delete" else []
@@ -124,8 +123,10 @@ async def history(visit: Visit) -> Response:
 
 
 async def compare(visit: Visit) -> Response:
-    """Two versions of the record side by side, each by the commit that made it, the older one on the left; without commits the newest,
-    and without `old` the one before it. Raises `errors.NotFound`."""
+    """Show two versions of the record side by side, each by the commit that made it, the older one on the left.
+
+    By default the newest version, and without `old` the one before it. Raises `errors.NotFound`.
+    """
     type, identity = _read_reference(visit)
     changes = (await visit.ask("log", type=type, identity=identity))["changes"]
     new = _place_of(changes, visit.given("new"), 0)
@@ -138,7 +139,9 @@ async def compare(visit: Visit) -> Response:
 
 
 def _place_of(changes: Sequence[Mapping[str, Any]], commit: str, otherwise: int) -> int:
-    """Where the change of a commit stands, whose name may be cut; of what is not committed for `UNCOMMITTED`."""
+    """Return the index of the change of a commit, whose name may be cut; `UNCOMMITTED` names the uncommitted
+    change.
+    """
     if not commit:
         return otherwise
     names = [change["commit"] or UNCOMMITTED for change in changes]
@@ -152,7 +155,7 @@ def _place_of(changes: Sequence[Mapping[str, Any]], commit: str, otherwise: int)
 
 
 async def origin(visit: Visit) -> Response:
-    """Where a hit is from: the commit that changed it last, who made it, and the line of the file."""
+    """Show the origin of a hit: the last commit that changed it, its author, and the line of the file."""
     type, identity = _read_reference(visit)
     fields = (await visit.ask("blame", type=type, identity=identity))["fields"]
     last = max(fields, key=lambda entry: (entry["commit"] is None, entry.get("date", "")))
@@ -160,17 +163,17 @@ async def origin(visit: Visit) -> Response:
 
 
 async def citing(visit: Visit) -> Response:
-    """The records that cite this one."""
+    """Show the records that cite this one."""
     return await _list_records(visit, "citing", limit=100)
 
 
 async def near(visit: Visit) -> Response:
-    """The records that mean what this one means."""
+    """Show the records with a similar meaning."""
     return await _list_records(visit, "near", limit=10)
 
 
 async def field(visit: Visit) -> Response:
-    """One field as it stands, a piece at a time."""
+    """Show one field unchanged, a piece at a time."""
     record, name = await _record(visit), visit.given("name")
     if name not in record or name.startswith("_"):
         raise NotFound("the record has no such field", suggestion="see its page")
@@ -194,14 +197,14 @@ async def _list_records(visit: Visit, action: str, limit: int) -> Response:
 
 
 def _render_part(visit: Visit, name: str, **values: Any) -> Response:
-    """A part of the page of a record, alone or in a page of its own for those without scripts."""
+    """Render a part of a record's page, alone or as a page of its own for browsers without scripts."""
     type, identity = _read_reference(visit)
     values |= {"part": f"record_{name}.html", "name": name, "type": type, "identity": identity}
     return visit.shown(f"record_{name}.html" if visit.is_part else "part.html", **values)
 
 
 def _read_reference(visit: Visit) -> tuple[str, str]:
-    """Raises `errors.UsageError`."""
+    """Return type and identity from the address. Raises `errors.UsageError`."""
     type, identity = visit.given("type"), visit.request.query_params.get("id", "")
     if not type or not identity:
         raise UsageError("no record is named", "E_ARGUMENT", "follow a link of a search")
@@ -237,7 +240,7 @@ def _find_identity(record: Mapping[str, Any], record_types: Mapping[str, Kind]) 
 
 
 def _list_ends(record: Mapping[str, Any], kind: Kind) -> list[tuple[str, str, str]]:
-    """Of an edge its ends: the field, and of the node type and identity, where the type allows no doubt."""
+    """Return the ends of an edge with an unambiguous node type: the field, the type, and the identity."""
     ends = []
     for name, types in (("from", kind.sources), ("to", kind.targets)) if kind.kind == "edge" else ():
         value = record[name]

@@ -10,7 +10,7 @@ SIZE = 50
 
 
 async def page(visit: Visit) -> Response:
-    """The types with their counts; of one that the address names, its records."""
+    """Show the types with their counts; with a type in the address, its records."""
     record_types, type_name = await kinds(visit), visit.given("type")
     if not type_name:
         return visit.shown("records.html", kinds=record_types, kind=None, records=(), total=0, next=None)

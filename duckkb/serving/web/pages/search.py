@@ -1,4 +1,4 @@
-"""The page of search: the action `find`, with a form that the ontology gives."""
+"""The page of search: the action `find`, with a form by the ontology."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from duckkb.serving.web.visit import Visit
 
 SIZES = (10, 20, 50, 100)
 DEEPEST = 1_000
-"""Results behind this one are not paged to: a question, or a filter, that says more finds them before."""
+"""Results up to which pages go; a more specific question, or a filter, finds later ones sooner."""
 MODES: tuple[str, ...] = get_args(Mode)
 
 
 class ShownHit(Struct, frozen=True):
-    """A result as the page shows it: `rank` counts from 1, `scores` and `lanes` say how it came there."""
+    """A result as the page shows it: `rank` counts from 1, `scores` and `lanes` explain it."""
 
     rank: int
     type: str
@@ -42,7 +42,7 @@ class ShownHit(Struct, frozen=True):
 
 
 async def page(visit: Visit) -> Response:
-    """What is asked for, and what was found, or what is wrong with the question: beside the form, which keeps what was typed."""
+    """Show the form, which keeps what was typed, and the results or the error."""
     record_types = await kinds(visit)
     type_name = visit.given("type")
     fields = controls(await visit.ask("schema", type=type_name)) if type_name and type_name != "all" else ()
@@ -90,7 +90,7 @@ async def _run_search(visit: Visit, record_types: Mapping[str, Kind], where: str
 def _build_hit(line: Mapping[str, Any], record_types: Mapping[str, Kind], rank: int, question: str) -> ShownHit:
     kind = record_types[line["_type"]]
     identity, trace = identity_of(line, kind.identity), line.get("_explain", {})
-    matches = trace.get("terms") or ()  # none where words alone did not find it
+    matches = trace.get("terms") or ()  # empty where the lexical lane did not match
     terms = terms_of(question, (entry["token"] for entry in matches))
     span = trace.get("span")
     if span is not None and isinstance(line.get(span["field"]), str):
@@ -114,8 +114,10 @@ def _build_hit(line: Mapping[str, Any], record_types: Mapping[str, Kind], rank: 
 
 
 def _find_text(line: Mapping[str, Any], kind: Kind, terms: Sequence[str]) -> tuple[str, str]:
-    """Where the record was found: its best chunk, by the field of it; where that is a whole field, the first with a term, else the
-    first."""
+    """Return the field and the text that matched: the best chunk.
+
+    Where that is a whole field, the first field with a term, else the first field.
+    """
     chunk = line.get("_chunk")
     if chunk is not None:
         value = read_value_at(line, chunk["field"])
@@ -135,7 +137,7 @@ def _join_value(value: Any) -> str:
 
 
 def _command(visit: Visit, arguments: Mapping[str, str], limit: int) -> str:
-    """The command line that prints what the page shows."""
+    """Return the command line that prints what the page shows."""
     words = ["duckkb", *(["--at", visit.at] if visit.at else []), "find", arguments["type"]]
     words += [arguments["query"]] if arguments["query"] else []
     for name in ("mode", "where"):
