@@ -1,8 +1,8 @@
-"""`python -m duckkb` and the `duckkb` command.
+"""The entry point of `python -m duckkb` and of the `duckkb` command.
 
-`python -m` looks for every module in the current folder first, which may be a clone with a `json.py` of its own. What
-Python itself imports on the way here is out of our hands (use `duckkb`, or `python -P -m duckkb`, in such a folder);
-the rest is not looked for there.
+`python -m` searches the current folder first for every module, and that folder may be a clone with its own
+`json.py`. This module removes the folder from the path, so later imports do not search it. It cannot protect
+what Python itself imports before; use `duckkb` or `python -P -m duckkb` in such a folder.
 """
 
 import sys
@@ -25,8 +25,10 @@ number, 700, a command spends a tenth of its time on them, one that opens 10,000
 
 
 def main() -> None:
-    """Run the command line and end the process with its exit code. A warm process of the base is asked first, before anything
-    that takes time is imported."""
+    """Run the command line and end the process with its exit code.
+
+    Asks a warm process of the base first, before it imports anything that takes time.
+    """
     code = 0
     try:
         stop.listen()
@@ -43,7 +45,7 @@ def main() -> None:
 
 
 def _seal() -> None:
-    """Seal what was derived, while a key is set, and tell what nobody has told of it."""
+    """Seal the derived state while a key is set, and print the notices that were not printed yet."""
     sealing: Any = sys.modules.get("duckkb.config.sealing")
     if sealing is not None:
         from duckkb.cli import printed
@@ -56,7 +58,10 @@ def _seal() -> None:
 
 
 def _ask_warm_process(words: list[str]) -> int | None:
-    """The exit code, once a warm process has answered and that is printed; None where the command has to run here."""
+    """Have a warm process answer, print its answer, and return the exit code.
+
+    Returns None where the command has to run in this process.
+    """
     try:
         code, pieces = warm_client.answer(words)
         warm_client.write(pieces)
@@ -96,8 +101,10 @@ def _run(words: list[str]) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Point streams that the caller closed (`<&-`, `>&-`) to nowhere. Otherwise the next file that is opened would get
-    the number of one of them, and what a library prints there would land in it."""
+    """Redirect streams that the caller closed (`<&-`, `>&-`) to the null device.
+
+    Otherwise the next file that is opened gets the descriptor of a closed stream, and receives what libraries print.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

@@ -1,4 +1,4 @@
-"""Files that others may have put there: opening one without being led elsewhere or kept waiting."""
+"""Opening files that others may have placed, without following links or blocking."""
 
 import os
 from pathlib import Path
@@ -10,10 +10,11 @@ NO_FOLLOW: int = _UNBLOCKED | getattr(os, "O_NOFOLLOW", 0)
 
 
 def open_without_blocking(path: str | Path, *, follow: bool = False) -> BinaryIO:
-    """Open a file to be read, which waits for no FIFO. Raises OSError, for a folder too, and for a link unless `follow`. What else
-    is no regular file is for the caller to look at.
+    """Open a file for reading; do not wait for a FIFO. Raises OSError for a folder, and for a link unless
+    `follow`.
 
-    An opener, since `os.fdopen` leaves open what `os.open` opened where it turns out to be a folder.
+    The caller checks for other files that are not regular. This is an opener for `open`, since `os.fdopen`
+    would leave the descriptor open where it turns out to be a folder.
     """
     flags = _UNBLOCKED if follow else NO_FOLLOW
     return open(path, "rb", opener=lambda name, open_flags: os.open(name, open_flags | flags))

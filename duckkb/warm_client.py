@@ -1,7 +1,7 @@
-"""What `duckkb` does before it imports anything: it asks a warm process of the base, where one listens (`duckkb serve --warm`).
+"""The client of a warm process (`duckkb serve --warm`), which `duckkb` asks before it imports anything.
 
-Whatever is not exactly as it should be means that the command runs as if there were no such process: nothing has been printed
-by then. Both sides have this module, so that what one says of itself can be compared with what the other is.
+Any mismatch means that the command runs as if there were no warm process; nothing has been printed by then.
+Both sides import this module, so that each can compare what the other says of itself.
 """
 
 import os
@@ -47,11 +47,13 @@ Answer = tuple[int, list[tuple[int, bytes]]]
 
 
 class Cold(Exception):
-    """The command has to run in this process, and why."""
+    """The reason why the command has to run in this process."""
 
 
 def verb(words: list[str]) -> str:
-    """The first word of a command line that is neither an option of all verbs nor the value of one."""
+    """Return the first word of a command line that is neither an option of all verbs nor the value of such an
+    option.
+    """
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in ("--kb", "--format") else 1
@@ -59,12 +61,12 @@ def verb(words: list[str]) -> str:
 
 
 def is_required(words: list[str]) -> bool:
-    """Whether this command is one that must not run without a warm process."""
+    """Return whether this command must not run without a warm process."""
     return _read_mode() == "require" and verb(words) in SERVED
 
 
 def answer(words: list[str]) -> Answer:
-    """The answer of the warm process to a command line. Raises `Cold`."""
+    """Return the warm process's answer to a command line. Raises `Cold`."""
     if os.name == "nt" or verb(words) not in SERVED:
         raise Cold("no verb that a warm process answers")
     if _read_mode() in _OFF:
@@ -91,7 +93,7 @@ def write(pieces: list[tuple[int, bytes]]) -> None:
 
 
 def run_folder() -> str:
-    """Where sockets of this user's warm processes lie."""
+    """Return the folder with the sockets of this user's warm processes."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/"):
         return f"{runtime}/duckkb"
@@ -102,15 +104,17 @@ def run_folder() -> str:
 
 
 def socket_of(root: str, folder: str) -> str:
-    """The socket of the base in a folder, which is its real place."""
+    """Return the socket of the base in a folder, given as its real path."""
     from _blake2 import blake2b
 
     return f"{folder}/{blake2b(os.fsencode(root) + b' %d' % os.geteuid(), digest_size=10).hexdigest()}.sock"
 
 
 def identity(root: str) -> list[bytes]:
-    """What both sides must have in common before one may answer for the other: protocol, installation, Python and how it was
-    started, base, and environment, of which only a digest is said."""
+    """Return what client and warm process must have in common.
+
+    These are protocol, installation, Python and its start, base, and environment, of which only a digest is sent.
+    """
     from _blake2 import blake2b
 
     digest = blake2b(digest_size=32)
@@ -136,7 +140,7 @@ def _read_mode() -> str:
 
 
 def find_named_base(words: list[str]) -> str | None:
-    """The folder that a command line or DUCKKB_KB names as the base; None for the nearest one."""
+    """Return the folder that a command line or DUCKKB_KB names as the base; None for the nearest base."""
     folder = os.environ.get("DUCKKB_KB") or None
     for at, word in enumerate(words):
         if word == "--":
@@ -149,8 +153,10 @@ def find_named_base(words: list[str]) -> str | None:
 
 
 def _find_root(words: list[str]) -> str:
-    """The folder of the base that a command line seems to mean. It is no more than where a socket is looked for: which base is
-    meant is read by whoever answers."""
+    """Return the folder of the base that a command line seems to mean.
+
+    It only locates a socket; the process that answers determines the base.
+    """
     base = find_named_base(words)
     if base:
         return os.path.realpath(os.path.expanduser(base))
@@ -163,7 +169,7 @@ def _find_root(words: list[str]) -> str:
 
 
 def _check_socket(place: str, folder: str) -> str:
-    """The socket, once it and its folder are seen to be this user's alone. Raises `Cold`, OSError."""
+    """Return the socket after checking that it and its folder belong to this user alone. Raises `Cold`, OSError."""
     for path, kind in ((folder, stat.S_ISDIR), (place, stat.S_ISSOCK)):
         status = os.lstat(path)
         if not kind(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
@@ -172,7 +178,7 @@ def _check_socket(place: str, folder: str) -> str:
 
 
 def _ask_process(place: str, identity_parts: list[bytes], words: list[str]) -> Answer:
-    """Raises `Cold`, OSError."""
+    """Send a command line to the warm process and return its answer. Raises `Cold`, OSError."""
     import _socket
 
     body = b"\0".join([b"%d" % len(identity_parts), *identity_parts, *map(os.fsencode, words)])
@@ -194,7 +200,7 @@ def _ask_process(place: str, identity_parts: list[bytes], words: list[str]) -> A
 
 
 def _answer(line: "socket", pid: int) -> bytes:
-    """What the warm process says, once it has begun in time and said all of it. Raises `Cold`, OSError."""
+    """Return the warm process's complete answer, which has to begin in time. Raises `Cold`, OSError."""
     buffer, has_begun, remaining_s = bytearray(), False, _LONGEST_S
     while True:
         try:
