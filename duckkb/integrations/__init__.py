@@ -1,1 +1,3 @@
-"""A knowledge base as the retriever of other frameworks: `langchain`, `llamaindex`. Each needs the extra of its name."""
+"""Retrievers of other frameworks over a knowledge base: `langchain`, `llamaindex`. Each needs the extra of its
+name.
+"""
