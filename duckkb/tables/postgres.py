@@ -1,4 +1,7 @@
-"""A connection that only reads, each time in a transaction of its own with a limit of time. A password shows in no error."""
+"""A read-only connection to PostgreSQL: each question in its own transaction with a time limit.
+
+No error shows a password.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -22,11 +25,14 @@ _VALUES = {"22P02", "22003", "22007", "22008"}  # a value that does not fit its 
 
 
 class Postgres:
-    """Connects when it is first asked, and again where the connection was lost. Threads take turns."""
+    """A connection that is made at the first question, and again after it was lost. Threads take turns."""
 
     def __init__(self, url: str, connect_s: float = 10.0, statement_s: float = 30.0) -> None:
-        """`place` is host, port and database, as a person is told them. Limits are in seconds. Raises `errors.UsageError` (E_URL) for what is no URL of a PostgreSQL, `errors.Refused` without the
-        extra."""
+        """Prepare a connection, without connecting. Limits are in seconds.
+
+        `place` is host, port and database, as people read them. Raises `errors.UsageError` (E_URL) for an
+        invalid URL, `errors.Refused` without the extra.
+        """
         if find_spec("psycopg") is None:
             raise Refused("PostgreSQL needs the extra `postgres`", suggestion="pip install 'duckkb[postgres]'")
         self._url = PostgresUrl.read(url)
@@ -40,8 +46,11 @@ class Postgres:
 
     @contextmanager
     def reading(self) -> "Iterator[Cursor[Any]]":
-        """One snapshot, in which nothing can be written. Raises `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError`
-        (E_DATABASE) and, for values that their columns cannot have, `errors.FilterError`."""
+        """Open a snapshot in which nothing can be written.
+
+        Raises `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError` (E_DATABASE) and, for values
+        that do not fit their columns, `errors.FilterError`.
+        """
         from psycopg import Error
 
         with self._turn:
@@ -96,7 +105,7 @@ class Postgres:
 
 
 def _is_alive(connection: "Connection[Any]") -> bool:
-    """Whether a connection is still there: servers and poolers close those that nobody used for a while."""
+    """Return whether a connection is still open; servers and poolers close idle ones."""
     from psycopg import OperationalError
 
     try:
