@@ -1,4 +1,6 @@
-"""What a base says to who corrects a command line about it: its folder, types and policies, and which filters its records take."""
+"""Facts about the base for the correction of command lines: its folder, types, policies, and the types that a
+filter fits.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -18,23 +20,23 @@ _NEAR = 0.8
 
 
 def first_of_records(ctx: click.Context, words: Sequence[str]) -> str:
-    """The first of the words that is a type of records and not of documents; empty where none is."""
+    """Return the first of the words that is a type of records, not of documents; empty without one."""
     kinds = {*type_names(ctx)} - {*type_names(ctx, documents=True)}
     return next((word for word in words if word in kinds), "")
 
 
 def type_names(ctx: click.Context, *, documents: bool = False) -> list[str]:
-    """The names of `base_types`, or of those of documents alone."""
+    """Return the names of the base's types; with `documents`, only those of document types."""
     return [kind.name for kind in base_types(ctx) if not documents or (kind.kind == "node" and kind.source)]
 
 
 def base_types(ctx: click.Context) -> "list[RecordType]":
-    """The types of the base that the line is about; none where they cannot be read."""
+    """Return the types of the base that the line is about; empty where they cannot be read."""
     return [*(base_ontology(ctx) or ())]
 
 
 def base_ontology(ctx: click.Context) -> "Ontology | None":
-    """The types and policies of the base that the line is about, by its files; None where they cannot be read."""
+    """Read types and policies of the base that the line is about from its files; None where they cannot be read."""
     from duckkb import config
 
     root = base_root(ctx)
@@ -44,7 +46,7 @@ def base_ontology(ctx: click.Context) -> "Ontology | None":
 
 
 def base_root(ctx: click.Context) -> Path | None:
-    """The folder of the base that the line is about; None without one."""
+    """Return the folder of the base that the line is about; None without one."""
     from duckkb import config
 
     with suppress(DuckkbError, OSError):
@@ -53,7 +55,7 @@ def base_root(ctx: click.Context) -> Path | None:
 
 
 def name_restored(file: str) -> str:
-    """The folder beside a backup that it is restored to: one that is not there."""
+    """Return a new folder beside a backup, to restore it to."""
     from duckkb.truth.backup.gather import SUFFIX
 
     folder = file.removesuffix(SUFFIX)
@@ -61,14 +63,17 @@ def name_restored(file: str) -> str:
 
 
 def read_base_name(ctx: click.Context) -> str | None:
-    """The base that the line names."""
+    """Return the base that the line names."""
     base_path: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
     return base_path
 
 
 def find_near_names(ctx: click.Context, group: str, word: str) -> list[str]:
-    """Return the policy (below the verb `policy`), collection (`col`) or document collection with the name that is nearest to a word;
-    the word itself where no file of the base has the names."""
+    """Return the names nearest to a word: policies for the group `policy`, collections for `col`, else document
+    collections.
+
+    Returns the word itself where no file of the base has the names.
+    """
     import difflib
 
     from duckkb.ontology.presets import presets

@@ -1,8 +1,8 @@
-r"""Records as lines of text: jsonl, csv, md, table. Nothing is printed here, and no field of any record is left out.
+"""Formats of records: jsonl, csv, md, table. Nothing is printed here, and no field of any record is left out.
 
-jsonl streams. The others hold the records until they have seen every field: a field may stand in the last record alone.
-In a cell null and a missing field are empty, a nested value is its JSON, `true` and numbers look as in JSON, without an
-exponent. One result as a table has a row a field, and no JSON: `fields_of`.
+jsonl streams. The others hold the records until they have seen every field, since a field may occur only in the
+last record. In a cell null and a missing field are empty, a nested value is its JSON, and `true` and numbers
+look as in JSON, without an exponent. A single result as a table has a row per field, and no JSON: `fields_of`.
 """
 
 import io
@@ -28,7 +28,7 @@ _ELLIPSIS = "…"
 
 
 class RowLines(Struct, frozen=True):
-    """Rows as lines without their ends, and how many of their cells are not whole."""
+    """Rows as lines without line ends, and the number of cells that were cut."""
 
     lines: tuple[str, ...]
     cut: int = 0
@@ -39,7 +39,7 @@ Writer = Callable[[Sequence[Record], Sequence[str]], RowLines]
 
 
 def dumps(value: Any) -> str:
-    r"""A value as JSON on one line, also for readers to which more than LF ends a line.
+    r"""Return a value as JSON on one line, with every line separator escaped, not only LF.
 
     >>> dumps({"a": "\u2028备"})
     '{"a":"\\u2028备"}'
@@ -50,7 +50,7 @@ def dumps(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as text in a cell.
+    """Return a value as the text of a cell.
 
     >>> cell(3e-06), cell(2.5), cell(True)
     ('0.000003', '2.5', 'true')
@@ -65,7 +65,8 @@ def cell(value: Any) -> str:
 
 
 def fields_of(line: Record, above: str = "") -> tuple[list[Record], dict[str, list[Record]]]:
-    """One result as a row a field, values inside it by dotted names, and its lists of objects as tables by name.
+    """Return a single result with a row per field, values inside it by dotted names, and its lists of objects as
+    tables by name.
 
     >>> fields_of({"a": {"b": 1}, "tags": ["x", "y"], "types": [{"n": 2}]})
     ([{'field': 'a.b', 'value': 1}, {'field': 'tags', 'value': 'x, y'}], {'types': [{'n': 2}]})
@@ -88,7 +89,7 @@ def fields_of(line: Record, above: str = "") -> tuple[list[Record], dict[str, li
 
 
 def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
-    """`columns`, and every field of the records: each behind the field that it first stood behind.
+    """Return `columns`, then every field of the records, each behind the field that it first followed.
 
     >>> fields([{"id": 1, "_type": "T"}, {"id": 2, "size": 3, "_type": "T"}])
     ['id', 'size', '_type']
@@ -109,7 +110,7 @@ def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
 
 
 def format_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
-    """A header and a line a record; quoted as RFC 4180 has it, values as they are."""
+    """Format a header and a line per record, quoted as in RFC 4180, with values as they are."""
     import csv
 
     lines = []
@@ -121,8 +122,10 @@ def format_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
 
 
 def format_markdown(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
-    """A table as GitHub reads it: a header, a rule, a line a record. All texts stand in code, where none of them links,
-    mentions anybody, or hides."""
+    """Format a table of GitHub's Markdown: a header, a rule, a line per record.
+
+    All texts are in code spans, where they cannot link, mention anybody or hide.
+    """
     names = (
         name if not name or _PLAIN.fullmatch(name) else markup.cell(escape_workflow_commands(name)) for name in columns
     )
@@ -131,7 +134,7 @@ def format_markdown(records: Sequence[Record], columns: Sequence[str]) -> RowLin
 
 
 def format_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> RowLines:
-    """Aligned columns, cut to `width` (0: not at all), or to fit the terminal where there is one."""
+    """Format aligned columns, cut to `width` (0: not cut; None: to the terminal, if any)."""
     from shutil import get_terminal_size
 
     width = get_terminal_size((0, 0)).columns if width is None else width
@@ -140,8 +143,11 @@ def format_table(records: Sequence[Record], columns: Sequence[str], width: int |
 
 
 def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> RowLines:
-    """A header, a rule, a line a row, at most `width` places wide where its columns can be cut so far (0: no limit).
-    `right` says which columns are aligned to the right."""
+    """Draw a header, a rule and a line per row, at most `width` columns wide if they can be cut that far (0: no
+    limit).
+
+    `right` tells which columns are aligned to the right.
+    """
     most = width or _WIDEST
     short_rows = [[_cut(text, most)[0] for text in row] for row in (columns, *rows)]
     widths = [max(markup.places(text) for text in column) for column in zip(*short_rows, strict=True)]
@@ -156,7 +162,7 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
-    """The text on one line in at most `limit` places, and whether something of it is missing."""
+    """Cut a text to one line of at most `limit` display columns; return it and whether anything is missing."""
     start = text[: 2 * limit + 8]  # a text may be megabytes; the rest of what combines with its last place is cut too
     line = one_line(start)
     if len(start) == len(text) and (len(line) * 2 <= limit or markup.places(line) <= limit):
@@ -171,7 +177,7 @@ def _cut(text: str, limit: int) -> tuple[str, bool]:
 
 
 def _fit_widths(columns: Sequence[str], widths: Sequence[int], room: int) -> list[int]:
-    """Widths that fit: first duckkb's own fields (`_etag`) give way, then the widest others."""
+    """Shrink column widths to fit `room`: duckkb's own fields (`_etag`) first, then the widest others."""
     limits = list(widths)
     for which in ([name.startswith("_") for name in columns], [True] * len(columns)):
         level = max(limits, default=0)
@@ -207,9 +213,11 @@ def _has_only_numbers(values: Iterable[Any]) -> bool:
 
 
 class RowFormat(Struct, frozen=True):
-    """A format of rows: what writes it, and what it `prints`, for its documentation. `show` prints a line. In one that has
-    no escapes (`is_verbatim`) a text stands as it is stored, which the log of a job must not see. `by_field`: one result is
-    shown with a row a field."""
+    """A format of rows: its function, and what it `prints`, for the documentation.
+
+    `show` prints a line. A format that `is_verbatim` has no escapes, so its text must not reach a job's log.
+    `by_field`: a single result is shown with a row per field.
+    """
 
     write: Writer
     prints: str

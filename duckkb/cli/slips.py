@@ -1,4 +1,4 @@
-"""Words of other tools by the names that they have here, and groups that name the verb which is meant."""
+"""The words that other tools use for verbs and options here, and groups that suggest the intended verb."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from duckkb.cli.line_words import is_query
 
 
 def _build_word_index(words_by_meaning: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-    """Each word of a table of words by what they mean, with what it means: of several the ones that there are."""
+    """Index a table of words by meaning: return the meanings of each word."""
     return {word: tuple(here.split(" or ")) for here, words in words_by_meaning.items() for word in words.split()}
 
 
@@ -107,7 +107,10 @@ MODES = _build_word_index({
 
 
 def find_meaning(args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The word of a line that is no verb, and the commands that it may mean: the first, or what `show` is to show."""
+    """Return the unknown verb of a line, and the commands that it may mean.
+
+    For `show`, the word behind it counts where that is a known word.
+    """
     word = args[0]
     if VERBS.get(word) == ("get",) and args[1:2] and args[1] in VERBS and all(more[0:1] == "-" for more in args[2:]):
         word = args[1]
@@ -129,7 +132,7 @@ _NEAR = 0.75
 
 
 def near_options(problem: click.NoSuchOption) -> list[str]:
-    """The options that one which there is not may have meant."""
+    """Return the options that an unknown option may have meant."""
     if problem.option_name == "--branch" and problem.ctx is not None and problem.ctx.info_name in PROPOSED:
         return ["propose --branch"]
     import difflib
@@ -139,7 +142,7 @@ def near_options(problem: click.NoSuchOption) -> list[str]:
 
 
 class NoSuchVerb(click.UsageError):
-    """A verb that there is not; `better` is the one that is meant, empty where nobody can tell."""
+    """An unknown verb; `better` is the intended verb, empty where none is clear."""
 
     def __init__(self, word: str, known: Sequence[str], ctx: click.Context, meant: Sequence[str] = ()) -> None:
         import difflib
@@ -157,7 +160,7 @@ class NoSuchVerb(click.UsageError):
 
 
 class Group(click.Group):
-    """Verbs below a verb: an unknown one names the one that is meant."""
+    """A group of verbs that suggests the intended verb for an unknown one."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):

@@ -1,4 +1,4 @@
-"""check, fmt, dedupe, recover, backup: keeping truth in order, and keeping it."""
+"""The verbs check, fmt, dedupe, recover and backup: maintenance of truth, and its backups."""
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal

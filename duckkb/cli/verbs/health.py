@@ -1,5 +1,6 @@
-"""doctor, repair, cleanup and models: is everything in order here, what is derived made again, what nobody needs removed, and do
-the models answer?"""
+"""The verbs doctor, repair, cleanup and models: the health of a base, its derived state, the cache folder, and the
+models.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal

@@ -1,4 +1,4 @@
-"""merge, resolve, compact, git: two histories of records become one."""
+"""The verbs merge, resolve, compact and git: two histories of records become one."""
 
 import sys
 from collections.abc import Callable, Sequence
