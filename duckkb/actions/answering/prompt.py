@@ -1,4 +1,4 @@
-"""What a chat model is told: a pure function of a pack, which has the question. Whoever changes a word of it gives it another name."""
+"""The prompt of a chat model, a pure function of a pack with its question. Any change of wording needs a new name."""
 
 from duckkb.actions.answering.context_pack import ContextPack
 from duckkb.messages import Message
@@ -22,6 +22,6 @@ exactly so.
 
 
 def messages(pack: ContextPack) -> tuple[Message, ...]:
-    """The conversation that asks for an answer from a pack."""
+    """Return the conversation that asks for an answer from a pack."""
     request = f"{pack.markdown()}\n## Question\n\n{pack.question}\n"
     return Message("system", _RULES), Message("user", request)

@@ -1,6 +1,7 @@
-"""An answer taken apart into what can be checked: sentences, items of lists, rows of tables, code, headings. English and Chinese.
+"""Parsing of an answer into checkable parts: sentences, list items, table rows, code, headings; English and
+Chinese.
 
-A sentence has the citations that stand in it or right behind its end. What a quotation or a piece of code holds ends none.
+A sentence has the citations inside it and right behind its end. Nothing inside a quotation or code ends a sentence.
 """
 
 import re
@@ -48,8 +49,10 @@ _ALONE = frozenset(("yes", "no", "是", "是的", "不", "不是", "可以", "�
 
 
 class Sentence(Struct, frozen=True):
-    """A piece of an answer as it stands there, the entries that it cites (ascending), and what it is. What stands in a list or
-    in code has the citations of the sentence that leads to it where it has none."""
+    """A part of an answer as written, the entries that it cites (ascending), and its kind.
+
+    A list item or code without citations has those of the sentence that leads to it.
+    """
 
     text: str
     cites: tuple[int, ...]
@@ -57,16 +60,17 @@ class Sentence(Struct, frozen=True):
 
     @property
     def plain(self) -> str:
-        """The text without its citations; what looks like one within code is code."""
+        """The text without its citations; brackets within code are code."""
         if self.form == "code":
             return _BEHIND_CODE.sub("", self.text)
         return _change_outside_code(self.text, lambda text: CITATION.sub(" ", text))
 
 
 def sentences(answer: str) -> tuple[Sentence, ...]:
-    """The sentences of an answer in their order.
+    """Return the sentences of an answer in their order.
 
-    >>> [(one.text, one.cites) for one in sentences('It holds 1.5 GB, e.g. on disk [1]. 默认为三。[2][3] Why?')]
+    >>> [(sentence.text, sentence.cites) for sentence in sentences('It holds 1.5 GB, e.g. on disk [1].
+    默认为三。[2][3] Why?')]
     [('It holds 1.5 GB, e.g. on disk [1].', (1,)), ('默认为三。[2][3]', (2, 3)), ('Why?', ())]
     """
     results: list[Sentence] = []
@@ -94,9 +98,9 @@ def sentences(answer: str) -> tuple[Sentence, ...]:
 
 
 def read_citations(text: str) -> tuple[int, ...]:
-    """The numbers of the entries that a text cites, ascending.
+    """Return the numbers of the entries that a text cites, ascending.
 
-    >>> cited("a [1, 3] b [5-7] 【２】 [text](url) [3](url) `list[9]`")
+    >>> read_citations("a [1, 3] b [5-7] 【２】 [text](url) [3](url) `list[9]`")
     (1, 2, 3, 5, 6, 7)
     """
     cites: set[int] = set()
@@ -110,7 +114,7 @@ def read_citations(text: str) -> tuple[int, ...]:
 
 
 def _iter_blocks(answer: str) -> Iterator[tuple[str, str]]:
-    """Paragraphs, items and so on, each with what it is."""
+    """Yield paragraphs, items and so on, each with its kind."""
     lines: list[str] = []
     kind, fence = "text", ""
     for line, following in pairwise([*answer.splitlines(), ""]):
@@ -145,7 +149,7 @@ def _classify_line(line: str, following: str) -> str:
 
 
 def _split(text: str) -> Iterator[Sentence]:
-    """The sentences of a paragraph."""
+    """Yield the sentences of a paragraph."""
     masked_text = QUOTED.sub(_hide_match, CODE.sub(_hide_match, text))
     start = 0
     for end in _END.finditer(masked_text):
@@ -166,7 +170,7 @@ def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def _hide_match(match: re.Match[str]) -> str:
-    """Something as long that ends no sentence."""
+    """Return a text of the same length that ends no sentence."""
     return "x" * len(match[0])
 
 
