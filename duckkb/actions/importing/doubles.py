@@ -1,5 +1,7 @@
-"""Records that are there already under another id: what an import must not add a second time, without --id what is there under
-ids of its own, with it what is there under made ones."""
+"""Detection of records that an import would store a second time under another id.
+
+Without --id these are stored under ids of their own, with --id under generated ones.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,15 +19,20 @@ _MOST_IDS = 20
 
 
 def refuse_doubles(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
-    """Raise `errors.Conflict` (E_EXISTS) where every record got an id made of its contents and is stored already, all but its
-    id, under another one; and where a record that is new comes with an id of its own and is stored under the made one."""
+    """Raise `errors.Conflict` (E_EXISTS) where an import would duplicate stored records.
+
+    That is where every record gets an id generated from its contents, and all but the id is stored already
+    under another; or where a new record with its own id is stored under the generated one.
+    """
     _refuse_made_ids(base, kind, fields, given)
     _refuse_own_ids(base, kind, fields, given)
 
 
 def removal_command(base: Base, kind: RecordType, ids: Sequence[str], count: int) -> str:
-    """The command that takes away the records with these ids, of `count` that the type has; empty where there is none of a
-    length to be printed. Of a collection that the next import makes again as it is, it is all."""
+    """Return the command that deletes the records with these ids, of `count` that the type has; empty if too long.
+
+    For a collection that the next import makes again as it is, the command deletes the whole collection.
+    """
     if len(ids) == count and is_made_by_import(base, kind):
         return f"duckkb col rm {kind.name} --yes"
     return " ".join(["duckkb delete", kind.name, *ids]) if len(ids) <= _MOST_IDS else ""
@@ -60,7 +67,7 @@ def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, records: Seq
 
 
 def _has_same_contents(base: Base, kind: RecordType, made_id: str) -> bool:
-    """Whether the record with an id that was made of its contents still has these."""
+    """Return whether the record with an id generated from its contents still has these contents."""
     row = base.tree.get(kind, (made_id,))
     contents = (
         {}

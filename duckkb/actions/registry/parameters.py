@@ -1,4 +1,4 @@
-"""What the parameters of actions mean, and their limits: each name once, as it means the same wherever it stands."""
+"""The meaning and the limits of action parameters: each name once, since it means the same everywhere."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -153,12 +153,12 @@ _DIFFERENT_LIMITS: Mapping[tuple[str, str], Mapping[str, Any]] = {
 
 
 def describe_parameter(action: str, name: str) -> str:
-    """What a parameter of an action means; raises KeyError where nobody said it."""
+    """Return the meaning of a parameter of an action; raises KeyError where it is not documented."""
     return _DIFFERENT.get((action, name)) or DESCRIBED[name]
 
 
 def limits(action: str, name: str) -> Mapping[str, Any]:
-    """What a parameter of an action may be beyond its type."""
+    """Return the limits of an action's parameter beyond its type."""
     if name == "searches":
         from duckkb.search.typed import MOST_QUESTIONS  # with what else reads questions
 

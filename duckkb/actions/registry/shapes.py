@@ -1,4 +1,4 @@
-"""The plain objects that actions give, as JSON Schema: what is always there is required, and more may come later."""
+"""The plain objects of actions, as JSON Schema: required keys are always there, and more may be added later."""
 
 from collections.abc import Mapping
 
