@@ -47,8 +47,7 @@ class Deadline:
 
     @contextmanager
     def interrupt_when_cancelled(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """Call `interrupt` when the deadline is cancelled inside the block, or at once where it was cancelled
-        before.
+        """Call `interrupt` when the deadline is cancelled inside the block, or was before it.
 
         `interrupt` is never called after the block has ended.
         """

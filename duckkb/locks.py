@@ -35,8 +35,7 @@ def wait_for_lock(descriptor: int, *, exclusive: bool, deadline: float) -> bool:
 
 
 def open_and_lock(path: Path, open_file: Callable[[], int], deadline: float) -> int | None:
-    """Open a file that its last holder removes, lock it exclusively, and return its descriptor; None at the
-    `deadline`.
+    """Open a file that its last holder removes, lock it exclusively, return its descriptor; None at `deadline`.
 
     Calls `open_file`, which opens `path`, again whenever the file was removed meanwhile. Raises what
     `open_file` raises, and OSError.

@@ -50,9 +50,7 @@ class Message(Struct, frozen=True):
 
 
 def message_of(value: Mapping[str, Any]) -> Message:
-    """Read a message from a plain object; null content counts as empty. Raises ValueError where it is not a
-    message.
-    """
+    """Read a message from a plain object; null content counts as empty. Raises ValueError for an invalid object."""
     role, content = value.get("role"), value.get("content") or ""
     if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
         raise ValueError("a message has a role (system, user, assistant, tool) and content")
@@ -77,8 +75,7 @@ def _call_of(value: object) -> ToolCall:
 
 
 class Usage(Struct, frozen=True):
-    """Token counts as a provider reports them; `cached` are the prompt's tokens it had read before, None if
-    unknown.
+    """Token counts of a provider; `cached` are tokens of the prompt it had read before, None if unknown.
 
     >>> Usage(5, 2, 7) + Usage(1, 1, 2, 1)
     Usage(prompt=6, completion=3, total=9, cached=1)

@@ -10,8 +10,9 @@ NO_FOLLOW: int = _UNBLOCKED | getattr(os, "O_NOFOLLOW", 0)
 
 
 def open_without_blocking(path: str | Path, *, follow: bool = False) -> BinaryIO:
-    """Open a file for reading; do not wait for a FIFO. Raises OSError for a folder, and for a link unless
-    `follow`.
+    """Open a file for reading without waiting for a FIFO.
+
+    Raises OSError for a folder, and for a link unless `follow`.
 
     The caller checks for other files that are not regular. This is an opener for `open`, since `os.fdopen`
     would leave the descriptor open where it turns out to be a folder.

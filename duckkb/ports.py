@@ -256,17 +256,14 @@ class WordLane(Protocol):
         ...
 
     def coverage(self, query: LexicalQuery, record_id: int) -> float | None:
-        """Return the share (0 to 1) of the query's idf mass that a record holds; None for a query that asks for
-        nothing.
+        """Return the share (0 to 1) of the query's idf mass that a record holds; None for an empty query.
 
         Each thing that is asked for counts once, however rare it is.
         """
         ...
 
     def complete(self) -> None:
-        """Build everything that a question may need, for later processes; do nothing where nothing is kept on
-        disk.
-        """
+        """Build what any question may need, for later processes; do nothing where nothing is kept on disk."""
         ...
 
 
@@ -282,9 +279,7 @@ class VectorLane(Protocol):
         ...
 
     def lacking(self) -> list[tuple[bytes, str]]:
-        """Return (vector key, text) of the chunks that lack a vector, each key once, in an order that only records
-        decide.
-        """
+        """Return (vector key, text) of the chunks without a vector, each key once, in an order fixed by records."""
         ...
 
     def arrived(self, keys: Iterable[bytes]) -> None:
@@ -296,9 +291,7 @@ class VectorLane(Protocol):
         ...
 
     def complete(self) -> None:
-        """Build what any question may need, as `WordLane.complete` does; also a graph, where the settings want
-        one.
-        """
+        """Build what any question may need, as `WordLane.complete` does; also a graph, if the settings want one."""
         ...
 
 
@@ -338,8 +331,7 @@ class Sql(Protocol):
 
 
 class Watermark(Struct, frozen=True):
-    """The published state of a base: a `commit` (hex), and the `fingerprint` of what prepared its records for
-    search.
+    """What is published of a base: the records of a `commit` (hex), prepared for search under a `fingerprint`.
 
     The fingerprint covers ontology, tokenizer and models.
     """
@@ -415,9 +407,7 @@ class Publication(Protocol):
         ...
 
     def notes(self, kind: RecordType) -> Mapping[str, Any]:
-        """Return the notes of the last `TypeDelta`; empty for a type that is not published or hidden from the
-        caller.
-        """
+        """Return the notes of the last `TypeDelta`; empty for a type unpublished or hidden from the caller."""
         ...
 
     def count(self, kind: RecordType) -> int: ...
@@ -498,9 +488,7 @@ class Target(Protocol):
         ...
 
     def lanes(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, settings: Settings) -> Lanes:
-        """Return the lanes of a type over what is published; `rows` are its records as the caller reads them
-        there.
-        """
+        """Return the lanes of a type over what is published; `rows` are its records as the caller reads them."""
         ...
 
     def sql(self, inner: Sql) -> Sql:

@@ -28,8 +28,9 @@ class Notice(Struct, frozen=True):
 
 
 class Variant(Struct, frozen=True):
-    """Another form of a question: words (`lex`) for the lexical lane; a paraphrase (`vec`) or a made-up answer
-    (`hyde`) for the vector lane.
+    """Another form of a question.
+
+    Words (`lex`) are for the lexical lane; a paraphrase (`vec`) or a made-up answer (`hyde`) for the vector lane.
     """
 
     kind: VariantKind
@@ -108,9 +109,7 @@ class ChunkRef(Struct, frozen=True):
 
 
 class Excerpt(Struct, frozen=True):
-    """Where an excerpt begins: a field, a place in its text in characters, and in a document the `line` of its
-    file.
-    """
+    """Where an excerpt begins: a field, a place in its text in characters, and the `line` of a document's file."""
 
     field: str
     start: int

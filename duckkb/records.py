@@ -77,9 +77,7 @@ def record_arguments(type: str, identity: Identity) -> str:
 
 
 def component_key(component: Component) -> tuple[Any, ...]:
-    """Return a sort key: integers numerically and before strings, strings by code point (the order of UTF-8
-    bytes).
-    """
+    """Return a sort key: integers numerically and before strings, strings by code point (UTF-8 byte order)."""
     match component:
         case int():
             return (0, component)
@@ -117,9 +115,7 @@ class Record(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """A step of a changeset: insert (`old` is None), delete (`new` is None) or update. Swapping the two inverts
-    it.
-    """
+    """A step of a changeset: insert (`old` is None), delete (`new` is None) or update. Swapping both inverts it."""
 
     old: Record | None
     new: Record | None

@@ -129,9 +129,7 @@ class Bounds:
             resource.setrlimit(limit, (0, 0))
 
     def allow(self, seconds: float, memory: int) -> None:
-        """Allow so many seconds of processor time and bytes of memory from now on; exceeding them ends the
-        process.
-        """
+        """Allow so many seconds of processor time and bytes of memory from now on; excess ends the process."""
         if not is_bounded():
             return
         import resource
@@ -149,9 +147,7 @@ class Bounds:
         os._exit(OVER_MEMORY)
 
     def _measure_memory(self) -> int:
-        """Return the bytes in memory, or their maximum where the system tells no more. (Linux includes a
-        parent's.)
-        """
+        """Return the bytes in memory, or their maximum where only that is known. (Linux includes a parent's.)"""
         import resource
 
         if self._sizes is not None:

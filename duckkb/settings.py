@@ -25,8 +25,9 @@ _GRAPH_FROM = 2_000_000
 
 
 class Fusion(Struct, frozen=True):
-    """How two ranked lists are fused: `rrf` with `k`, or `minmax` with the vector lane's `weight` (0 to 1) and the
-    `gate`.
+    """How two ranked lists are fused: `rrf` with `k`, or `minmax` with the vector lane's `weight` and the `gate`.
+
+    The weight is from 0 to 1.
 
     The gate is the share of the question (0 to 1) that the best record of the lexical lane must cover for that
     lane to count.
@@ -50,9 +51,7 @@ class Expansion(Struct, frozen=True):
 
 
 class VectorSettings(Struct, frozen=True):
-    """How the vector lane compares: all chunks (`exact`), those of a graph (`hnsw`), or either by their number
-    (`auto`).
-    """
+    """How the vector lane compares: all chunks (`exact`), those of a graph (`hnsw`), or by their number (`auto`)."""
 
     ann: Literal["auto", "exact", "hnsw"] = "auto"
 
@@ -97,9 +96,7 @@ class EmbeddingSettings(Struct, frozen=True):
 
     @property
     def reads(self) -> int | None:
-        """The tokens that the model reads in one go, known from its name; None for an endpoint's model and for no
-        model.
-        """
+        """The tokens that the model reads in one go, by its name; None for an endpoint's or without a model."""
         return DEFAULT_READS if self.model == DEFAULT_MODEL else None
 
 
@@ -148,8 +145,9 @@ class ExpandSettings(Struct, frozen=True):
 
 
 class ProviderSettings(Struct, frozen=True):
-    """A provider of a chat model: an address that speaks OpenAI's protocol, the model's name there, the key
-    variable and the timeout of one answer in seconds.
+    """A provider of a chat model, at an address that speaks OpenAI's protocol.
+
+    It also has the model's name there, the key variable and the timeout of an answer in seconds.
 
     `stream_usage`: it accepts a request to count tokens. `returns_reasoning`: it wants the model's earlier
     reasoning back. `reasoning_body` is added to a request where more than low effort is asked of a `mapped`
@@ -188,8 +186,7 @@ class ProviderSettings(Struct, frozen=True):
 
 
 class ChatModelSettings(Struct, frozen=True):
-    """The settings `global.models.NAME`: a row of the registry of chat models. Its `providers` are asked in this
-    order.
+    """The settings `global.models.NAME` of a chat model. Its `providers` are asked in this order.
 
     `json_mode`: whether it can be held to JSON. `reasoning`: not at all, by the effort that is asked
     (`native`), by a provider's own switch for it (`mapped`), or always (`fixed`). `context_tokens` is its

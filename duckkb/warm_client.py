@@ -51,9 +51,7 @@ class Cold(Exception):
 
 
 def verb(words: list[str]) -> str:
-    """Return the first word of a command line that is neither an option of all verbs nor the value of such an
-    option.
-    """
+    """Return the first word of a command line that is neither an option nor an option's value."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in ("--kb", "--format") else 1

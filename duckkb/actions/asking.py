@@ -145,8 +145,9 @@ def neighbors(
 
 
 def _place(after: str | None, depth: int) -> graph.Place | None:
-    """Parse `after`; raises `errors.UsageError` where it is invalid, and for walks of several steps, which have no
-    pages.
+    """Parse `after`.
+
+    Raises `errors.UsageError` where it is invalid, and for walks of several steps, which have no pages.
     """
     if after is None:
         return None

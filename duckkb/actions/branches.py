@@ -75,8 +75,9 @@ def settle(
     limit: int = 100,
     allow_shrink: bool = False,
 ) -> dict[str, Any]:
-    """Settle conflicts, and return what `duckkb resolve --with-file` prints with --format json; `answers` are its
-    lines.
+    """Settle conflicts; return what `duckkb resolve --with-file --format json` prints.
+
+    `answers` are the lines of the file.
 
     Raises as `resolve`.
     """
@@ -88,8 +89,9 @@ def settle(
 
 
 def resolution_object(done: Resolution, limit: int, after: str = "") -> dict[str, Any]:
-    """Return the open conflicts as a plain object: `limit` of them after the name `after`. Raises
-    `errors.NotFound`.
+    """Return the open conflicts as a plain object.
+
+    It has `limit` of them after the name `after`. Raises `errors.NotFound`.
     """
     remainder = done.left
     page_conflicts, following = page_of(remainder.conflicts, limit, after)
@@ -243,8 +245,9 @@ def git_check(root: Path) -> list[install.Fact]:
 
 
 def compact(unopened: Unopened, older_than: int, dry_run: bool, lock_timeout: float) -> Receipt:
-    """Join small parts of days at least `older_than` days ago. Raises `errors.Refused` where another branch
-    touches them.
+    """Join small parts of days at least `older_than` days ago.
+
+    Raises `errors.Refused` where another branch touches them.
     """
     with unopened.opened(OpenOptions(lock_timeout=lock_timeout)) as base:
         return care.compact(base, older_than, dry_run)

@@ -153,9 +153,7 @@ def _describe_base(
 
 
 def background(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the background work from a `status`: the index job, with the command that continues it, and the
-    lock's holder.
-    """
+    """Return the background work from a `status`: the index job, how to continue it, and the lock's holder."""
     job = known["job"]
     goes_on = job is not None and job["ended"] in ("interrupted", "partial", "failed")
     fields = {"running": job is not None and job["running"], "job": job}
@@ -236,8 +234,7 @@ def cleanup(
 
 
 def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
-    """Remove sealed state from the user's cache folder, without its key; return the paths `removed` and bytes
-    `freed`.
+    """Remove sealed state from the cache folder, without its key; return paths `removed` and bytes `freed`.
 
     Raises `errors.Unavailable` (E_IO), `errors.StateError` (E_NO_KB) for a path that is not a base.
     """

@@ -147,8 +147,7 @@ class Collections:
                 return _add_files(base, kind.name, definition, parts)
 
     def policies(self) -> "Sequence[dict[str, Any]]":
-        """Return every policy that `init` takes, with description and place: the base's own, then visible package
-        policies.
+        """Return every policy that `init` takes, with description and place: the base's own first.
 
         A base's own policy hides the package policy of its name.
         """
@@ -211,8 +210,9 @@ def _add_files(base: Base, name: str, definition: bytes, parts: Mapping[str, byt
 
 
 def commit_ontology(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
-    """Commit changes once the resulting ontology loads. Raises `errors.Refused` for a proposal, which has only
-    records.
+    """Commit changes once the resulting ontology loads.
+
+    Raises `errors.Refused` for a proposal, which has only records.
     """
     refuse_past(base)
     definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}

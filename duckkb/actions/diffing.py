@@ -502,9 +502,7 @@ def _ignore_fields(difference: Diff, ignored_names: frozenset[str]) -> Diff:
 
 
 def _limit_to_targets(difference: Diff, targets: Sequence[tuple[str, str | None]]) -> Diff:
-    """Keep only the requested records and the findings about them; findings on the configuration concern no
-    record.
-    """
+    """Keep only the requested records and their findings; findings on the configuration are dropped."""
     if not targets:
         return difference
     names = {(name, identity) for name, identity in targets}

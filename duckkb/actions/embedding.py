@@ -142,8 +142,7 @@ def _build_notice(number: int, cut: Cut) -> Notice:
 
 
 def vector_input(base: Base, file: str, *, stdin: BinaryIO | None = None) -> "np.ndarray":
-    """Return the vector (float32, 1-d) of a file, or of stdin for `-`: a JSON array of numbers or of 8 hex digits
-    each.
+    """Return the vector (float32, 1-d) of a file or of stdin (`-`): a JSON array of numbers or of 8 hex digits.
 
     Raises `errors.UsageError`.
     """

@@ -1,6 +1,4 @@
-"""Actions on a folder without loading its records (init, recover, trust, config show), and the options of opening
-it.
-"""
+"""Actions on a folder without loading its records (init, recover, trust, config show), and options of opening it."""
 
 import contextlib
 import os
@@ -98,9 +96,7 @@ class OpenOptions(Struct, frozen=True):
 
 
 class Unopened(Struct, frozen=True):
-    """A base that need not load: its folder, how its parts are wired, and what evaluates filters over read
-    records.
-    """
+    """A base that need not load: its folder, the wiring of its parts, and what evaluates filters over records."""
 
     root: Path
     wire: Callable[[Path, OpenOptions], tuple[config.Loaded, Wiring]]
@@ -242,8 +238,9 @@ def _put_whole(target: Path, data: bytes) -> None:
 
 
 def _refuse_links(root: Path) -> None:
-    """Refuse links where files would be written: a folder from elsewhere may bring them, and their targets must
-    not change.
+    """Refuse links where files would be written.
+
+    A folder from elsewhere may bring links, and their targets must not change.
     """
     for name in (".gitattributes", layout.DATA, layout.FORMAT_PATH):
         if (root / name).is_symlink():

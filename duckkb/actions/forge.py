@@ -144,8 +144,7 @@ def refuse_address(install: str) -> None:
 
 
 def _suggest_install(install: str, repository_url: str) -> str:
-    """Return the command that continues after an address without a commit, with the commit that this duckkb runs
-    from.
+    """Return the command that continues after an address without a commit, with this duckkb's own commit.
 
     Where that is unknown, the command has placeholders to fill in.
     """
@@ -165,8 +164,7 @@ def _replace_install(path: Path, text: str) -> bytes | None:
 
 
 def _find_origin() -> str:
-    """Return the source of the running duckkb, exact to the commit: from pip's record (PEP 610), or from its
-    checkout.
+    """Return this duckkb's source, exact to the commit: from pip's record (PEP 610), or from its checkout.
 
     Returns the placeholder where that is an address of this machine, or unknown.
     """
@@ -185,9 +183,7 @@ def _pin(remote: str, commit: str) -> str:
 
 
 def _convert_to_url(remote: str) -> str:
-    """Convert a remote to pip's form; empty where no other machine reaches it, or it cannot be written into a
-    file.
-    """
+    """Convert a remote to pip's form; empty where other machines cannot reach it, or a file cannot hold it."""
     if by_ssh := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)([\w./~-]+)", remote):
         return f"ssh://{by_ssh[1]}/{by_ssh[2]}"
     is_safe = re.fullmatch(r"(https|ssh)://[!-~]+", remote) and not re.search(r"""['"`\\$]""", remote)
@@ -200,9 +196,7 @@ def _strip_secrets(url: str) -> str:
 
 
 def _fill_template(template: str, place: str, branch: str, address: str, keys: Sequence[str]) -> str:
-    """Fill in a template: the base's place in the repository, the main branch, duckkb's source, and the secrets of
-    models.
-    """
+    """Fill in a template: the base's place, the main branch, duckkb's source, and the secrets of models."""
     text = _with_script(_with_script(_read(template), "DIFFERS", "differs.sh"), "BASE", "base.sh")
     if address.startswith(_UNKNOWN):
         text = _with_script(text, "UNFILLED", "unfilled.sh")

@@ -1,5 +1,4 @@
-"""The actions impact and quality: the judged questions, asked of both sides of a change, or of each lane over
-time.
+"""The actions impact and quality: judged questions, asked of both sides of a change, or of each lane over time.
 
 The sides are opened one after the other. `quality` asks of the base now and at commits of the history.
 """
@@ -134,8 +133,7 @@ def _list_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
 
 
 def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 60.0) -> dict[str, Any]:
-    """Return the judged questions with the results of each lane, and each lane's mean nDCG@10, now and in the
-    past.
+    """Return the judged questions with each lane's results and mean nDCG@10, now and in the past.
 
     Now: `left` questions did not fit into `timeout` seconds, and follow at the next call. Past: `commits`, the
     oldest first, are the evaluated ones of at most `limit` commits of the history. This call evaluates
@@ -259,8 +257,7 @@ def _build_side(name: str, at: Revision, parted_from: str = "") -> _Side:
 
 
 def _find_new_questions(closed_base: Unopened, old: _Side, open_options: OpenOptions) -> list[JudgedQuestion]:
-    """Return the newer questions of the named base, where the older side is the commit from which the newer one
-    parted.
+    """Return the named base's newer questions, where the older side is the point at which the newer one parted.
 
     Questions added since then judge the change too.
     """

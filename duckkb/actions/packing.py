@@ -50,8 +50,7 @@ def pack(base: Base, kind: RecordType) -> bytes:
 
 
 def unpack(base: Base, data: bytes, name: str | None) -> tuple[NodeType, bytes, dict[str, bytes]]:
-    """Unpack a collection, under another name if given; return its type, its definition, and its parts by their
-    new paths.
+    """Unpack a collection, under another name if given; return its type, definition, and parts by new path.
 
     Raises `errors.StateError` (E_SNAPSHOT) for a file that is damaged in any byte, or holds anything but a
     collection as `pack` writes it.
@@ -75,8 +74,9 @@ def unpack(base: Base, data: bytes, name: str | None) -> tuple[NodeType, bytes, 
 
 
 def own_file(base: Base, kind: RecordType) -> bytes:
-    """Return the bytes of the file that defines a collection; raises `errors.Refused` where it has no file of its
-    own.
+    """Return the bytes of the file that defines a collection.
+
+    Raises `errors.Refused` where it has no file of its own.
     """
     path = path_of(kind.name)
     stored_file = journal.read_target(base.root, path) if kind.is_collection else None

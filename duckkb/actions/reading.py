@@ -22,9 +22,7 @@ from duckkb.truth.files.part import StoredRow
 
 
 class Page(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
-    """Some records in the order of their identities, of `total`; `next` is the identity to continue after, None at
-    the end.
-    """
+    """Some of `total` records in the order of their identities; `next` continues after them, None at the end."""
 
     records: tuple[dict[str, Any], ...]
     total: int
@@ -198,8 +196,9 @@ def _describe_setting_value(base: Base, kind: RecordType, key: Key) -> dict[str,
 
 
 def _describe_field(field: SearchField) -> dict[str, Any]:
-    """Describe a search field; `*` stands for fields that every record has. A given vector has `given` and its
-    length.
+    """Describe a search field.
+
+    `*` stands for fields that every record has. A given vector has `given` and its length.
     """
     if field.given:
         return {"field": field.name, "given": True, "dimension": field.dimension}

@@ -32,8 +32,9 @@ GivenIdentity = str | int | Sequence[str | int | Sequence[str | int] | Mapping[s
 
 
 def find_kind(base: Base, name: str, otherwise: Callable[[str], str] = lambda near: "duckkb schema") -> RecordType:
-    """Return the type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) with the nearest
-    name.
+    """Return the type with this name, table or label.
+
+    Raises `errors.NotFound` (E_UNKNOWN_TYPE) with the nearest name.
 
     `otherwise` makes the suggestion from that name, or from an empty text where none is near.
     """

@@ -34,8 +34,9 @@ from duckkb.truth.git.sampled import History, Sample, sample_history
 
 
 class Provenance:
-    """The actions `kb.provenance` on git's history of records. Each raises `errors.StateError` (E_GIT) outside
-    git.
+    """The actions `kb.provenance` on the git history of records.
+
+    Each raises `errors.StateError` (E_GIT) outside git.
     """
 
     def __init__(self, base: BaseNow) -> None:
@@ -262,8 +263,7 @@ def _collect_search_settings(kind: RecordType, settings: Settings) -> tuple[obje
 
 
 def history_of(base: Base, places: Callable[[Path, Ontology], Sequence[str]], most: int) -> History | None:
-    """Return at most `most` commits (2 or more) of the history that touched a base's places, as `sampled` chooses
-    them.
+    """Return at most `most` (2 or more) commits that touched a base's places, as `sampled` chooses them.
 
     None outside git and before the first commit; None for a published base and for callers who see a part,
     whose types may have differed then.

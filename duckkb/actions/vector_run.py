@@ -1,6 +1,4 @@
-"""Vector store actions as JSON objects: a table of their arguments, which checks calls and gives their JSON
-Schema.
-"""
+"""Vector store actions as JSON objects: a table of arguments, which checks calls and gives their JSON Schema."""
 
 import re
 from collections.abc import Mapping

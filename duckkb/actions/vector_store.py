@@ -320,8 +320,9 @@ def _find_holders(base: Base, kind: RecordType, text: str) -> list[StoredRow]:
 
 
 def _find_row(base: Base, kind: RecordType, key: Any) -> StoredRow:
-    """Return the record of a key, or of a unique prefix; raises `errors.NotFound`, `errors.Refused` with
-    candidates.
+    """Return the record of a key, or of a unique prefix.
+
+    Raises `errors.NotFound`, `errors.Refused` with candidates.
     """
     if not isinstance(key, str) or not key:
         raise UsageError("key must be text, and not empty", suggestion="give a key that `vector store` printed")

@@ -309,8 +309,7 @@ def try_models(path: "str | Path | None" = None, name: str | None = None) -> Ite
 
 
 def verify_backup(path: "str | Path") -> dict[str, Any]:
-    """Verify that a backup is unchanged, restores completely (to a temporary folder) and loads; return its
-    contents.
+    """Verify that a backup is unchanged, restores to a temporary folder and loads; return its contents.
 
     The result includes the `errors` that `check` finds in the base. Raises `errors.StateError` (E_BACKUP),
     `errors.UsageError` (E_PATH).

@@ -28,9 +28,7 @@ class CallLock:
 
 
 def give_back_import_lock() -> None:
-    """Release the import lock as often as this thread holds it; do nothing where another thread or nobody holds
-    it.
-    """
+    """Release the import lock as often as this thread holds it; do nothing where it does not."""
     while _imp.lock_held():
         try:
             _imp.release_lock()

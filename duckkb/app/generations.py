@@ -21,9 +21,7 @@ _ATTEMPTS = 4  # of a question, whose last is alone
 
 
 class Generation:
-    """A loaded base with its readers. `is_behind`: a question has found that the loaded state is no longer on
-    disk.
-    """
+    """A loaded base with its readers. `is_behind`: a question found the loaded state gone from the disk."""
 
     def __init__(self, base: Base) -> None:
         base.is_generation = True

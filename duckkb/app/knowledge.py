@@ -72,9 +72,7 @@ Answer = TypeVar("Answer")
 
 
 class Wired(Struct, frozen=True):
-    """The parts of a base under the configuration with this stamp, and the caches shared by all bases loaded with
-    them.
-    """
+    """The parts of a base under the configuration with this stamp, and the caches shared by all such bases."""
 
     stamp: config.Stamp
     wiring: Wiring
@@ -197,8 +195,7 @@ class KnowledgeBase:
     def run(
         self, name: str, given: "Mapping[str, object]", caller: "Caller | None" = None, *, strict: bool = False
     ) -> dict[str, Any]:
-        """Run an action of `duckkb.actions.registry` for a caller (with all rights by default), as
-        `registry.run.run` does.
+        """Run an action of `duckkb.actions.registry` for a caller (all rights by default) as `registry.run.run`.
 
         Returns the plain object that the command line prints with --json.
         """
@@ -264,9 +261,7 @@ class KnowledgeBase:
             return migrate(apart, to, self._chosen, budget, dry_run=dry_run, listen=listen)
 
     def scheduler(self) -> dict[str, Any]:
-        """Return the background work on this base: the index job, with the command that continues it, and the
-        lock.
-        """
+        """Return the background work on this base: the index job, how to continue it, and the lock."""
         from duckkb.actions.caring import background
 
         return background(self.status())
@@ -316,9 +311,7 @@ class KnowledgeBase:
 
     @property
     def vectors(self) -> "VectorStore":
-        """The vector store: values behind texts, which are stored, searched by similarity, listed, deleted,
-        imported.
-        """
+        """The vector store: values behind texts, to store, search by similarity, list, delete and import."""
         from duckkb.actions.vector_store import VectorStore
 
         return VectorStore(self._now, self._open_elsewhere)
@@ -331,8 +324,7 @@ class KnowledgeBase:
         return Memory(self)
 
     def tools(self, caller: "Caller | None" = None, *, longest: int = 20_000) -> "tuple[Tool, ...]":
-        """Return actions on this base as tools of a model (`duckkb.llm.loop`), with a caller's rights (all by
-        default).
+        """Return actions as tools of a model (`duckkb.llm.loop`), with a caller's rights (all by default).
 
         Writes become a proposal on a branch, the same for all of these tools. Results are cut at about
         `longest` characters, with a mark.

@@ -1,6 +1,4 @@
-"""Tables with vectors in a PostgreSQL: the library `duckkb.tables` with a base's models, or else the offline
-model.
-"""
+"""Tables with vectors in a PostgreSQL: the library `duckkb.tables` with a base's models, or the offline model."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

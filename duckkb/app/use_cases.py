@@ -34,8 +34,9 @@ class Deferred:
 if TYPE_CHECKING:
 
     def asks(use_case: Callable[Concatenate[Base, P], R]) -> Callable[Concatenate[Any, P], R]:
-        """Return a method with the use case's signature, less the base, and its documentation; it changes nothing
-        in the base.
+        """Return a method with the use case's signature, less the base, and its documentation.
+
+        It changes nothing in the base.
         """
         ...
 

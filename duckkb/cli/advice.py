@@ -99,11 +99,7 @@ class _Slip(Struct, frozen=True):
 
 
 def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[str]) -> str:
-    """Return the corrected command line as a shell takes it, checked to parse.
-
-    Returns the help command of the verb where nothing fits, and where a word may be a token or a password:
-    these are never repeated.
-    """
+    """Return the corrected line for a shell, checked to parse; else, or if it may hold a secret, the verb's help."""
     ctx = getattr(problem, "ctx", None)
     front, words = split_front(args)
     args = [*front, *words]
@@ -121,10 +117,7 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
 
 
 def correct(args: Sequence[str], word: str, better: str) -> str:
-    """Return the command line with an argument corrected and all others as they are; empty where that is unsafe.
-
-    The verb has to read, and the word to occur once: as an argument, as an option's value, or in a list of names.
-    """
+    """Return the line of a reading verb with one argument corrected; empty where the word is not unique in it."""
     places = [at for at, arg in enumerate(args) if word in (arg, arg.partition("=")[2], *arg.lstrip("+").split(","))]
     if len(places) != 1 or not _READING & {*args[: places[0]]} or "all" in args or any(map(_can_hold_secret, args)):
         return ""
@@ -138,10 +131,7 @@ def _can_hold_secret(word: str) -> bool:
 
 
 def _mend(root: click.Command, slip: _Slip, front: _Line, line: _Line, most: int) -> str:
-    """Return the first correction of a line that parses, after up to `most` further corrections.
-
-    `front` are the options before the verb; they stay in front.
-    """
+    """Return the first correction behind the options `front` that parses, after up to `most` more corrections."""
     for meaning in _iter_meanings(slip, line):
         if isinstance(meaning, str):
             return meaning
@@ -201,10 +191,7 @@ def _iter_meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 
 
 def _merge_fields(ctx: click.Context, args: _Line) -> _Line:
-    """Convert an update into `put --merge` with the identity in the record; empty for other lines.
-
-    Handles `update TYPE ID JSON` and `update TYPE ID FIELD=VALUE`, also with `--set` and as `put TYPE/ID JSON`.
-    """
+    """Return `put --merge` for `update TYPE ID JSON` and its other spellings; empty for other lines."""
     words = select_arguments(ctx, args)
     pair = split_record_name(words[1]) if words[:1] == ["put"] and words[1:] else None
     words = [words[0], *pair, *words[2:]] if pair else words
@@ -267,10 +254,7 @@ def _format_git(ctx: click.Context | None, words: _Line) -> str:
 
 
 def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
-    """Return a `find` line with the missing type `all` before its text, or `list` for a `get` of a type.
-
-    Returns other lines as they are.
-    """
+    """Return a `find` without a type with `all`, and a `get` of a type as `list`; other lines as they are."""
     words = select_arguments(ctx, line) if ctx else []
     kinds = ("all", *type_names(ctx)) if ctx else ()
     if len(words) == 2 and words[0] == "get" and words[1] in kinds:
@@ -362,10 +346,7 @@ def _move_to_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
 
 
 def _suggest_alternative(option: str, slip: _Slip, args: _Line, known_options: Sequence[str]) -> Iterator[_Line | str]:
-    """Yield what replaces an option that belongs to another verb or tool.
-
-    `known_options` are those of the verb at hand.
-    """
+    """Yield what replaces an option of another verb or tool; the verb at hand has `known_options`."""
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
     value = find_option_value(args, option)
     if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known_options:
@@ -428,10 +409,7 @@ def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
 
 
 def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
-    """Yield the reading verb that an option is named after, with the words given beside it.
-
-    For a search, the verb applies to the first record that it finds.
-    """
+    """Yield the reading verb that an option is named after; for a search, on its first result."""
     name, root = option.removeprefix("--"), slip.ctx.find_root()
     words = select_arguments(slip.ctx, drop_flag(option, args))
     kinds = type_names(slip.ctx)
@@ -448,9 +426,7 @@ def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | 
 
 
 def _convert_to_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
-    """Yield a document search as `find`, in the collections it names, else in the first collection, where only
-    `find` has the option.
-    """
+    """Yield a document search as `find`, for options that only `find` has."""
     collection = (
         find_option_value(args, "-c") or find_option_value(args, "--collection") or find_option_value(args, "--type")
     )
@@ -488,9 +464,7 @@ def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Ite
 
 
 def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
-    """Yield lines without surplus words: a text put in quotes, fields as JSON, two versions as a range, else the
-    words left out.
-    """
+    """Yield lines without surplus words: quoted, as JSON or as a range where they fit, else left out."""
     extra = slip.extra
     arguments = [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)]
     kept_words = drop_words(args, extra)
@@ -530,9 +504,7 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 
 
 def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
-    """Yield the line with its missing argument, such as a question, a choice or a policy; or the command that
-    lists candidates.
-    """
+    """Yield the line with an example of its missing argument, or the command that lists candidates."""
     params = slip.ctx.params
     missing = getattr(slip.problem, "param", None) or next(
         (
@@ -568,9 +540,7 @@ def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 
 
 def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_Line]:
-    """Yield the line with a type whose records have the fields of its filter; types with matching records come
-    first.
-    """
+    """Yield the line with a type that has the fields of its filter, types with matching records first."""
     option = next((option for option in ("-w", "--where") if find_option_value(args, option)), None)
     if option is None:
         return
@@ -592,10 +562,7 @@ def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
 
 
 def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
-    """Yield the import of a path: a folder as a document collection, a file as records of the type of its name.
-
-    A missing file is replaced by one with a similar name.
-    """
+    """Yield the import of a folder as documents, of a file as records of its name's type, or of a similar file."""
     import difflib
 
     place = Path(word)

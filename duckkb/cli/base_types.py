@@ -1,6 +1,4 @@
-"""Facts about the base for the correction of command lines: its folder, types, policies, and the types that a
-filter fits.
-"""
+"""Facts about the base for the correction of command lines: folder, types, policies, and types that a filter fits."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -69,8 +67,9 @@ def read_base_name(ctx: click.Context) -> str | None:
 
 
 def find_near_names(ctx: click.Context, group: str, word: str) -> list[str]:
-    """Return the names nearest to a word: policies for the group `policy`, collections for `col`, else document
-    collections.
+    """Return the names nearest to a word: policies for the group `policy`, collections for other groups.
+
+    They are collections of records for `col`, else document collections.
 
     Returns the word itself where no file of the base has the names.
     """
@@ -90,8 +89,10 @@ def find_near_names(ctx: click.Context, group: str, word: str) -> list[str]:
 
 
 def find_fitting_type(ctx: click.Context, names: Sequence[str], condition: str) -> tuple[str, str] | None:
-    """Return the first type whose records have the fields of a filter, one that some satisfy before others, and the filter as these
-    take it. None where there is none, or no base to ask."""
+    """Return the first type that fits a filter, and the filter in the form that it takes; None without one.
+
+    A fitting type has the filter's fields; types with matching records come first.
+    """
     from duckkb import app
 
     with suppress(DuckkbError, OSError), app.open(read_base_name(ctx), command=True) as kb:

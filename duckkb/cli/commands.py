@@ -89,9 +89,7 @@ class ActionOptions(Struct, frozen=True):
 
 
 class ActionCommand(click.Command):
-    """A command that runs an `action`. Its options are made at the first look, since they import the action's
-    module.
-    """
+    """A command that runs an `action`. Its options are made at the first look: they import the action."""
 
     _declared: list[Any]
 

@@ -30,9 +30,7 @@ def _format_file(line: Line) -> str:
 
 
 def format_as_markdown(lines: Sequence[Line]) -> list[str]:
-    """Format each document as a block: a heading, its properties, and its text in a fence that no line of it
-    closes.
-    """
+    """Format each document as a block: a heading, its properties, and its text in a fence that it cannot close."""
     blocks = []
     for line in lines:
         blocks.append(f"## {markup.span(line.get('title') or line['file'])}")

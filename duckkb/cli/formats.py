@@ -65,8 +65,9 @@ def cell(value: Any) -> str:
 
 
 def fields_of(line: Record, above: str = "") -> tuple[list[Record], dict[str, list[Record]]]:
-    """Return a single result with a row per field, values inside it by dotted names, and its lists of objects as
-    tables by name.
+    """Return a single result with a row per field, and its lists of objects as tables by name.
+
+    Values inside it get dotted names.
 
     >>> fields_of({"a": {"b": 1}, "tags": ["x", "y"], "types": [{"n": 2}]})
     ([{'field': 'a.b', 'value': 1}, {'field': 'tags', 'value': 'x, y'}], {'types': [{'n': 2}]})
@@ -143,8 +144,7 @@ def format_table(records: Sequence[Record], columns: Sequence[str], width: int |
 
 
 def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> RowLines:
-    """Draw a header, a rule and a line per row, at most `width` columns wide if they can be cut that far (0: no
-    limit).
+    """Draw a header, a rule and a line per row, cut to `width` columns as far as possible (0: no limit).
 
     `right` tells which columns are aligned to the right.
     """

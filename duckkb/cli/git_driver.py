@@ -68,9 +68,7 @@ def merge_bases(files: Sequence[Path], path: str) -> int:
 def _merge_part(
     files: Sequence[Path], path: str, *, is_base: bool = False
 ) -> "tuple[TableMerge, bytes, MergeRules] | None":
-    """Merge three versions of a part; `path` is its own from the top of the work tree. Returns None for other
-    files.
-    """
+    """Merge three versions of a part, `path` from the top of the work tree; None for other files."""
     from duckkb.truth.layout import EMPTIED
     from duckkb.truth.merge import table_merge
 

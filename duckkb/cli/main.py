@@ -216,8 +216,6 @@ def _note_findings(findings: "Sequence[Finding]") -> None:
 
 
 def _quiet_pipe() -> int:
-    """Return success for a closed pipe (`| head -1`), after redirecting stdout so that the flush at exit is
-    silent.
-    """
+    """Return success for a closed pipe (`| head -1`), and redirect stdout so that the flush at exit is silent."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -169,9 +169,7 @@ def several(*options: Option[Any]) -> Option[Any]:
 
 
 def one_of(target: str, *flags: tuple[tuple[str, ...], str, str]) -> Option[Any]:
-    """Declare flags (spellings, value, help) that exclude each other; the parameter `target` gets the value of the
-    one given.
-    """
+    """Declare flags (spellings, value, help) that exclude each other; `target` gets the value of the given flag."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         before, mine = ctx.params.get(target), next(flag for flag in flags if flag[0] == (*param.opts,))

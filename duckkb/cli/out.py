@@ -1,5 +1,4 @@
-"""The output of verbs: one result (`emit`) or records (`lines`) on stdout in the chosen format, and notices on
-stderr.
+"""The output of verbs: one result (`emit`) or records (`lines`) on stdout in the chosen format; notices on stderr.
 
 Also the input that verbs read from stdin.
 """

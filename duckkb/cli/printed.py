@@ -55,8 +55,9 @@ def brief(text: str) -> str:
 
 
 def result(text: str, end: str = "\n") -> None:
-    """Print a result on stdout. Raises `errors.Unavailable` (E_IO) where it cannot be written; BrokenPipeError
-    passes.
+    """Print a result on stdout.
+
+    Raises `errors.Unavailable` (E_IO) where it cannot be written; BrokenPipeError passes.
     """
     _print_text((visible(text, _escape) if sys.stdout.isatty() else text) + end)
 

@@ -26,9 +26,7 @@ _asked: list[int] = []
 
 
 def listen() -> None:
-    """Turn the first of these signals into a KeyboardInterrupt from now on; a second signal ends the process at
-    once.
-    """
+    """Turn the first of these signals into a KeyboardInterrupt; a second signal ends the process at once."""
     for number in _list_signals():
         signal.signal(number, _ask)
     sys.unraisablehook = _handle_unraisable

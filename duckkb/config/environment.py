@@ -139,9 +139,7 @@ def is_in_workflow(environ: Mapping[str, str] | None = None) -> bool:
 
 
 def forge_page(environ: Mapping[str, str] | None = None) -> str:
-    """Return the page of the repository that a GitHub job works on (`https://github.com/team/kb`); empty
-    elsewhere.
-    """
+    """Return the repository's page in a GitHub job (`https://github.com/team/kb`); empty elsewhere."""
     variables = os.environ if environ is None else environ
     server, repository = variables.get("GITHUB_SERVER_URL", ""), variables.get("GITHUB_REPOSITORY", "")
     is_alike = variables.get("GITEA_ACTIONS") or variables.get("FORGEJO_ACTIONS")  # which have other addresses

@@ -363,9 +363,7 @@ def _find_section(root: Section, path: tuple[str, ...]) -> Section:
 
 
 def _list_paths() -> dict[tuple[str, ...], tuple[str, ...]]:
-    """Return by the place of a section the keys allowed in it, for types and policies as for the settings at the
-    top.
-    """
+    """Return the keys allowed in each section, by its place; types and policies besides the settings at the top."""
     steps = [tuple(key.name.split(".")) for key in KEYS]
     places = dict.fromkeys(path[:depth] for path in steps for depth in range(len(path)))
     inside = {at: dict.fromkeys(path[len(at)] for path in steps if path[: len(at)] == at) for at in places}
@@ -385,9 +383,7 @@ def _check_model(section: Section, values: Mapping[str, Any]) -> None:
 
 
 def _check_model_names(section: Section, values: Mapping[str, Any]) -> None:
-    """Check that the configured models have names: endpoints are asked by them, and cached answers are keyed by
-    them.
-    """
+    """Check that models asked at endpoints have names, which their requests and cached answers need."""
     for name in ("rerank", "expand"):
         method = values[f"global.{name}.method"]
         if method in ("http", "tei", "chat") and values[f"global.{name}.model"] is None:

@@ -28,9 +28,7 @@ from duckkb.settings import Environment, Settings
 
 
 class Loaded(Struct, frozen=True):
-    """A base's configuration. `documents` are its files, config.yaml first; `env` is the environment it was read
-    in.
-    """
+    """A base's configuration. `documents` are its files, config.yaml first; `env` is the environment of the load."""
 
     root: Path
     settings: Settings
@@ -84,8 +82,7 @@ _SUFFIX = ".yaml"
 
 
 def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
-    """Return the base's folder: `explicit` (`--kb`), else DUCKKB_KB, else the nearest at or above `start` with a
-    config.yaml.
+    """Return the base's folder: `explicit` (`--kb`), else DUCKKB_KB, else the nearest base at or above `start`.
 
     In a sandbox `--kb` may only name DUCKKB_KB or a base inside it. Raises `errors.StateError` (E_NO_KB),
     `errors.UsageError` (E_PATH).
@@ -116,8 +113,7 @@ def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
 
 
 def read_documents(root: Path, instead: Mapping[str, bytes | None]) -> tuple[Document, ...]:
-    """Return config.yaml, then the files of ontology/ by name, with the bytes of `instead` for some (None:
-    removed).
+    """Return config.yaml, then the files of ontology/ by name, some replaced by `instead` (None: removed).
 
     An unreadable file is a document with a finding.
     """

@@ -72,8 +72,9 @@ def trust_hash(demanded: Mapping[str, str]) -> str:
 
 
 def is_trusted(root: Path, settings: Settings, env: Environment, kinds: Iterable[RecordType] = ()) -> bool:
-    """Return whether this run may follow the demands: none exist, DUCKKB_TRUST names them, or the user accepted
-    them.
+    """Return whether this run may follow the demands.
+
+    It may where there are none, DUCKKB_TRUST names them, or the user accepted them.
     """
     demand_values = demands(settings, kinds)
     if not demand_values:
@@ -123,8 +124,9 @@ def _keep(env: Environment, name: str, root: Path, change: Callable[[Any], Any])
 
 @contextmanager
 def _hold_lock(env: Environment, name: str) -> Iterator[None]:
-    """Lock all files of the state folder for a change. Raises `errors.Unavailable` (E_LOCKED naming the holder,
-    E_IO).
+    """Lock all files of the state folder for a change.
+
+    Raises `errors.Unavailable` (E_LOCKED naming the holder, E_IO).
     """
     folder = env.state_home.expanduser()
     with ExitStack() as stack:
@@ -167,8 +169,9 @@ def commands(settings: Settings, ontology: Ontology) -> dict[str, str]:
 
 
 def are_commands_trusted(root: Path, commands: Mapping[str, str], env: Environment) -> bool:
-    """Return whether this run may run exactly these commands: none exist, DUCKKB_TRUST names them, or the user
-    accepted them.
+    """Return whether this run may run exactly these commands.
+
+    It may where there are none, DUCKKB_TRUST names them, or the user accepted them.
     """
     digest = trust_hash(commands)
     return not commands or _is_in_environment(digest, env) or _read(env, _COMMANDS).get(str(root.resolve())) == digest
@@ -202,8 +205,9 @@ def _read_schemas(env: Environment) -> list[str]:
 
 
 def _read(env: Environment, name: str) -> dict[str, Any]:
-    """Read a file of the state folder. An unreadable file means that nothing was accepted or passed, never that
-    all was.
+    """Read a file of the state folder.
+
+    An unreadable file means that nothing was accepted or passed, never that all was.
     """
     try:
         content = json.loads((env.state_home.expanduser() / name).read_bytes())

@@ -14,8 +14,10 @@ from duckkb.settings import ChatModelSettings, Settings
 
 
 def normalize_config(loaded: Loaded) -> dict[str, Any]:
-    """The configuration in the shape of config.yaml; each value is `{"value", "origin"}`, where the origin is
-    `default`, `path:line`, or the environment variable that gave it."""
+    """Return the configuration in the shape of config.yaml, each value as `{"value", "origin"}`.
+
+    The origin is `default`, `path:line`, or the environment variable that gave the value.
+    """
     configuration: dict[str, Any] = {}
     for key in KEYS:
         place = configuration

@@ -13,8 +13,9 @@ _MARK = "# This folder stands for a base that is asked where it is published (du
 
 
 def stand_in(backend: str) -> Path:
-    """Return the stand-in for an address; raises `errors.Unavailable` (E_IO) where the state folder cannot be
-    written.
+    """Return the stand-in for an address.
+
+    Raises `errors.Unavailable` (E_IO) where the state folder cannot be written.
     """
     folder = plain_around(None).state_home / _FOLDER / blake2b(backend.encode(), digest_size=12).hexdigest()
     try:

@@ -1,3 +1,1 @@
-"""Retrievers of other frameworks over a knowledge base: `langchain`, `llamaindex`. Each needs the extra of its
-name.
-"""
+"""Retrievers over a knowledge base for `langchain` and `llamaindex`. Each needs the extra of its name."""

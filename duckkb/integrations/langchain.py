@@ -19,8 +19,9 @@ from duckkb.queries import Mode
 
 
 class LangChainRetriever(BaseRetriever):
-    """A retriever that finds passages of one `type` or collection, or of all, among the records that satisfy
-    `where`.
+    """A LangChain retriever of passages from records that satisfy `where`.
+
+    It searches one `type` or collection, or all.
 
     `mode` None means the ontology's. `base` is an open `KnowledgeBase`, or a path, which is opened at the first
     question and has to be closed with `close`.

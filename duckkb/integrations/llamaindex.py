@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 
 class LlamaIndexRetriever(BaseRetriever):
-    """A retriever that finds passages of one `type` or collection, or of all, among the records that satisfy
-    `where`.
+    """A LlamaIndex retriever of passages from records that satisfy `where`.
+
+    It searches one `type` or collection, or all.
 
     `mode` None means the ontology's. `base` is an open `KnowledgeBase`, or a path, which is opened at the first
     question and has to be closed with `close`.

@@ -1,5 +1,4 @@
-"""The integrity rules of records and their files, each once. Writes, `check`, `check --since` and merges apply
-them.
+"""The integrity rules of records and their files. Writes, `check`, `check --since` and merges apply them.
 
 A rule is a function that yields the findings of a type in a view of the base, and a line in `RULES`, at the end.
 """
@@ -161,8 +160,9 @@ def id_clashes(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """Check that a text of which keys are made is stored under a single key. Texts that are twice already may be
-    rewritten.
+    """Check that a text of which keys are made has a single key.
+
+    Records whose text is stored twice already may be rewritten.
     """
     key_field = kind.generated.of if kind.generated is not None else ""
     first: dict[str, Record] = {}
@@ -266,9 +266,7 @@ def check_left_edges(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """Check the cardinality of edges: with 1:N a `to` has one `from`, with N:1 a `from` has one `to`, with 1:1
-    both.
-    """
+    """Check the cardinality of edges: 1:N lets a `to` have one `from`, N:1 a `from` one `to`, 1:1 both."""
     if not isinstance(kind, EdgeType) or not (sides := list_limited_ends(kind)):
         return
     seen_nodes: set[tuple[int, Ref]] = set()

@@ -1,6 +1,4 @@
-"""The plan of a find, a pure function of the intent, the types' search fields and policies, and the models there
-are.
-"""
+"""The plan of a find, a pure function of the intent, the types' search fields and policies, and the base's models."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

@@ -152,8 +152,7 @@ def _weigh(source: RankedList, profile: Profile) -> tuple[float, list[float]]:
 
 
 def feedback(question: Sequence[float], found: Sequence[Sequence[float]], weight: float) -> list[float]:
-    """Move the question's vector by `weight` (0 to 1) towards the mean of the vectors `found`; return it at length
-    1.
+    """Move the question's vector by `weight` (0 to 1) towards the mean of `found`; return it at length 1.
 
     Rocchio's relevance feedback (in Salton, The SMART Retrieval System, 1971) without a part for irrelevant
     texts; the best hits replace judged texts. All vectors are 1-d, equally long, and scaled to unit length; a
@@ -175,9 +174,7 @@ def _normalize_vector(vector: Sequence[float]) -> list[float]:
 
 
 def score_account(fused: Fused, plan: Plan) -> dict[str, Any]:
-    """Return the `_scores` of a hybrid hit: lane scores, final score, its lanes, and its rank in each (None:
-    absent).
-    """
+    """Return the `_scores` of a hybrid hit: lane scores, final score, lanes, and rank in each (None: absent)."""
     vector, fts = fused.part("vector"), fused.part("fts")
     return {
         "vector": vector.score if vector else None,
@@ -194,8 +191,7 @@ def trace(
     lexical: Mapping[str, Any] | None,
     gate: Gate | None = None,
 ) -> dict[str, Any]:
-    """Explain a record's rank: each lane's contribution under the plan's fusion, and the terms of the lexical
-    score.
+    """Explain a record's rank: each lane's part under the plan's fusion, and the lexical score's terms.
 
     `lexical` is the lane's own explanation; its terms add up to the score. Where the `gate` closed, the lexical
     lane has no record. A min-max part of two lanes depends on whole lists and is None; the lane scores show it

@@ -151,9 +151,7 @@ def _parse_question(kind: Literal["lex", "vec", "hyde"], text: str, line: int) -
 
 
 def _iter_exclusions(text: str) -> Iterator[str]:
-    """Yield the exclusions of a text as the lexical lane reads any question: `multi-agent`, `-1.5` and `-v`
-    exclude nothing.
-    """
+    """Yield what a text excludes, as in any question: `multi-agent`, `-1.5` and `-v` exclude nothing."""
     yield from syntax.parse(text).excluded
 
 

@@ -16,9 +16,7 @@ _MOST_DIMENSIONS = 16_000
 
 
 class NeighbourSearch(Struct, frozen=True):
-    """A question to a table as a caller gives it. `select` None means all columns; `text_column`, if named, is
-    read too.
-    """
+    """A question to a table as given. `select` None means all columns; `text_column`, if named, is read too."""
 
     table: str
     top_k: int = 10

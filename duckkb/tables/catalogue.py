@@ -48,8 +48,9 @@ class TableColumn(Struct, frozen=True):
 
 
 class FoundTable(Struct, frozen=True):
-    """A table in the catalogue. `key` is its primary key; `indexes` has by column the methods (hnsw, ivfflat) of
-    cosine indexes.
+    """A table with its columns and primary key (`key`).
+
+    `indexes` has by column the methods (hnsw, ivfflat) of cosine indexes.
     """
 
     schema: str
@@ -113,8 +114,9 @@ def _quote_name(name: str) -> str:
 
 
 def find_table(cursor: "Cursor[Any]", schema: str, name: str, given: str) -> FoundTable:
-    """Return the table of this name, in the search path where no schema is named; raises `errors.UsageError`
-    (E_TABLE).
+    """Return the table of this name; raises `errors.UsageError` (E_TABLE).
+
+    Without a schema it is looked for in the search path.
     """
     table_row = cursor.execute(
         """

@@ -1,5 +1,6 @@
-"""Filters of rows as plain values, `{"price": {"$lt": 100}, "kind": ["a", "b"], "gone": null}`, parsed and checked
-against columns.
+"""Filters of rows as plain values, parsed and checked against columns.
+
+An example is `{"price": {"$lt": 100}, "kind": ["a", "b"], "gone": null}`.
 
 A plain value means equal, null `IS NULL`, a list any of its values (empty: no row), an object of $gt, $gte,
 $lt, $lte all of them. Columns are joined by AND. Everything else is refused rather than guessed.

@@ -72,8 +72,7 @@ def nearest_rows(
     looked: tuple[FoundTable, PgVector],
     vector: Sequence[float],
 ) -> list[Neighbour]:
-    """Return the rows nearest to a vector of unit length, the nearest first; ties by primary key, else by the
-    selected columns.
+    """Return the rows nearest to a vector of unit length; ties by primary key, else by the selected columns.
 
     Leaves out rows whose vector is missing, all zeros, or of another length.
     """

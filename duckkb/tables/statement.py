@@ -1,6 +1,4 @@
-"""The SQL of a search: names are quoted, values are bound. Imported only when a PostgreSQL is asked: it needs the
-driver.
-"""
+"""The SQL of a search: names are quoted, values are bound. Imported on demand, since it needs the driver."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, time
@@ -70,9 +68,7 @@ class Statement:
         )
 
     def _render_column(self, column: TableColumn) -> Composed:
-        """Render a column as JSON: vectors as numbers; an enum as its label or, unless enums are parsed, as the
-        server's text.
-        """
+        """Render a column as JSON: vectors as numbers, an enum as its label or as the server's text."""
         value = SQL("n.{}").format(quote_names(self._places[column.name]))
         if column.is_vector:
             value = SQL("{}::pg_catalog.float4[]").format(value)

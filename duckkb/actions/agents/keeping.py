@@ -14,8 +14,9 @@ _IDENTITY = ("run", "sequence")
 
 
 def keep_harness(base: Base, type: str, harness: Harness, *, run: str | None = None, dry_run: bool = False) -> Receipt:
-    """Store the records of a harness in a collection with the policy `harness`, under the name `run` (by default
-    its own id).
+    """Store the records of a harness in a collection with the policy `harness`.
+
+    The run is named `run`, by default by the harness's own id.
 
     Storing it again changes nothing. Raises as `writing.put`, `errors.UsageError` for another type, and
     `errors.StateError` (E_HARNESS) for a harness that waits for approval, was interrupted, or has no calls.

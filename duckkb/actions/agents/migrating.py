@@ -54,8 +54,7 @@ class Migrations:
     def chroma(
         self, file: str | Path, *, names: Sequence[str] = (), update: bool = False, dry_run: bool = False
     ) -> list[MigratedCollection]:
-        """Import the collections (those with these `names`) of a local Chroma, by its `chroma.sqlite3` or its
-        folder.
+        """Import the collections (with these `names`) of a local Chroma: its `chroma.sqlite3` or folder.
 
         An entry becomes a record with its id, its document as `content`, and its metadata. Each collection is
         written whole or not at all. Existing records stay; those that differ are changed only with `update`, in
@@ -82,8 +81,9 @@ class Migrations:
                 yield self._migrate_collection(source, used_tables, update=update, dry_run=dry_run)
 
     def openclaw(self, folder: str | Path, *, name: str | None = None) -> dict[str, Any]:
-        """Make the memory of an OpenClaw workspace, `MEMORY.md` and `memory/**/*.md`, a document collection over
-        its folder.
+        """Make the memory of an OpenClaw workspace a document collection over its folder.
+
+        The memory is `MEMORY.md` and `memory/**/*.md`.
 
         Returns its name, folder, number of documents, and whether it was added now; an existing collection
         stays as it is. Raises `errors.StateError` (E_FOREIGN) for a folder without memory.

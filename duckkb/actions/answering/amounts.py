@@ -153,9 +153,7 @@ class Amounts:
 
     @cached_property
     def _unitless(self) -> frozenset[Decimal]:
-        """The numbers without a unit, including those inside words (250ms_limit, E5) and the parts of versions and
-        days.
-        """
+        """The numbers without a unit, also inside words (250ms_limit, E5), in versions and in days."""
         numbers = {item.written for item in self._all if not item.unit and not item.literal}
         numbers |= {-item.written for item in self._all if not item.unit and self._can_be_range(item)}
         remainder = _erase_amounts(self._text, self._all)

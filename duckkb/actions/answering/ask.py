@@ -203,9 +203,7 @@ def _measure_support(base: Base, pack: ContextPack, types: Sequence[str]) -> Sup
 
 
 def _request(model: ChatModel, pack: ContextPack) -> ChatRequest:
-    """Build the request; raises `errors.UsageError` (E_MODEL_CANNOT) for evidence beyond the model's context
-    window.
-    """
+    """Build the request; raises `errors.UsageError` (E_MODEL_CANNOT) for more evidence than the model reads."""
     conversation = messages(pack)
     tokens = sum(estimate_tokens(message.content) for message in conversation)
     most = model.settings.context_tokens

@@ -51,8 +51,7 @@ _MOST_OMITTED = 3  # that an object names: the nearest, of which one may be wort
 
 
 class Entry(Struct, frozen=True):
-    """A quoted text: a whole record as one line of canonical JSON without given vectors, or the chunk that `uri`
-    names.
+    """A quoted text: a record as one line of canonical JSON without given vectors, or the chunk that `uri` names.
 
     `line` is that of `path` at which the record, or the document's chunk, begins. `sha256` is of the text in
     UTF-8. An entry that the question did not find itself was reached from entry `beside` over an edge (`over`).
@@ -162,9 +161,7 @@ def pack_as_object(
 
 
 def convert_pack_to_object(pack: ContextPack, form: Form) -> dict[str, Any]:
-    """Convert a pack to a plain object with its `text` as Markdown or plain, or, as `json`, with the text of each
-    entry.
-    """
+    """Convert a pack to a plain object with its `text` as Markdown or plain, or as `json` with entries' texts."""
     entries = [_describe_entry(item, has_text=form == "json") for item in pack.entries]
     texts = {"markdown": pack.markdown, "plain": pack.plain}
     return {
@@ -184,8 +181,8 @@ def convert_pack_to_object(pack: ContextPack, form: Form) -> dict[str, Any]:
 
 
 class _Candidate(Struct, frozen=True):
-    """A record that may be quoted: a result with its best chunk, or the neighbour of another record (by its key)
-    over an edge.
+    """A record that may be quoted: a result with its best chunk, or the neighbour of a record (its key) by an
+    edge.
     """
 
     kind: RecordType
@@ -212,8 +209,9 @@ class _Sources(Struct, frozen=True):
 
     @classmethod
     def of(cls, base: Base, candidates: Iterable[_Candidate]) -> "_Sources":
-        """Return the citations of candidates; without a commit, which hashes the whole base, for callers who see a
-        part.
+        """Return the citations of candidates.
+
+        Callers who see a part get no commit, since it hashes the whole base.
         """
         source = None
         if not base.is_narrowed:

@@ -1,5 +1,4 @@
-"""Parsing of an answer into checkable parts: sentences, list items, table rows, code, headings; English and
-Chinese.
+"""Parsing of an answer into sentences, list items, table rows, code and headings; English and Chinese.
 
 A sentence has the citations inside it and right behind its end. Nothing inside a quotation or code ends a sentence.
 """

@@ -1,6 +1,4 @@
-"""The words of a sentence compared with those of its sources: whether they share any, and whether either denies
-the other.
-"""
+"""The words of a sentence compared with its sources: whether they share any, and whether either denies the other."""
 
 import re
 import unicodedata
@@ -76,9 +74,7 @@ def is_unrelated(said: Wording, sources: "Sequence[Wording]") -> bool:
 
 
 def find_denied_statement(said: Wording, statements: "Iterable[Wording]") -> str:
-    """Return the nearest statement that equals the sentence but for a negation in only one of them; else an empty
-    text.
-    """
+    """Return the nearest statement that differs from the sentence only by a negation; empty without one."""
     near = [(_measure_nearness(said.words, statement.words), statement) for statement in statements]
     nearest = max((share for share, _ in near), default=0.0)
     same = [statement for share, statement in near if share == nearest]

@@ -69,8 +69,9 @@ def find_newest_backup(root: Path) -> Path | None:
 
 
 def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[str, ...]]:
-    """Return the folders of document collections, their documents, and what of them and of this machine no backup
-    has.
+    """Return the folders of document collections, their documents, and what no backup has.
+
+    The last are parts of collections and of this machine's state, in words.
     """
     folders, documents, left_out = list[Path](), list[Path](), list[str]()
     try:

@@ -63,8 +63,7 @@ def restore(
 
 
 def _repair(aside: Path) -> str | None:
-    """Return the command that reconnects a moved repository with its linked work trees; None where nothing needs
-    repair.
+    """Return the command that reconnects a moved repository with linked work trees; None if none is needed.
 
     It also serves a linked work tree that was itself moved.
     """

@@ -133,9 +133,7 @@ class DocumentCollections:
         return Collections(self._base).rename(name, new)
 
     def update_command(self, name: str, command: str | None) -> Changed:
-        """Set the command that `update` runs in the folder first, once `duckkb trust` accepted it; None for no
-        command.
-        """
+        """Set the command that `update` runs in the folder first, once it is trusted; None for no command."""
         return self._redefine_source(name, lambda source: {**source, "update_command": command or ""})
 
     def include(self, name: str, included: bool = True) -> Changed:

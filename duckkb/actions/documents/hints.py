@@ -21,8 +21,9 @@ _WORDS = re.compile(r"[\w./-]+")
 
 
 def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tuple[dict[str, Any], ...]:
-    """Return up to `arch.hints` neighbours of what the question names by label or file, then of what the answers'
-    files hold.
+    """Return up to `arch.hints` neighbours of what the question names, then of what the answers' files hold.
+
+    The question names nodes by label or file.
 
     Each has `of`, `relation`, `direction`, `label`, `file` and `confidence`, which is at least
     `arch.min_confidence`. Neighbours in other files come first, then the most certain.
@@ -84,8 +85,6 @@ def _label(row: StoredRow) -> str:
 
 
 def _normalize_label(row: StoredRow) -> str:
-    """Return a label as a question has it, a function without brackets; empty where it is too short to be
-    specific.
-    """
+    """Return a label as questions write it, without brackets; empty where it is too short to be specific."""
     plain = _label(row).removesuffix("()").strip(".").casefold()
     return plain if len(plain) >= _SHORTEST else ""

@@ -183,8 +183,7 @@ def is_of_documents(base: Base, uri: str) -> bool:
 
 
 def find_matching_documents(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[str]]:
-    """Return the documents of a list (`a.md, #abc123`) or glob (`guide/**/*.md`, with `{a,b}`), and missing list
-    items.
+    """Return the documents of a list (`a.md, #abc123`) or glob (`a/**/*.{md,txt}`), and missing list items.
 
     A comma inside an existing name does not separate. Raises `errors.UsageError` as `glob.parse_glob`.
     """

@@ -24,8 +24,7 @@ LARGEST = 10 * 1024
 
 
 def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any]]:
-    """List the documents of a collection, or of a folder in it (`NAME/PREFIX`); an empty `place` means all
-    collections.
+    """List the documents of a collection, or of a folder in it (`NAME/PREFIX`); of all for an empty `place`.
 
     With `long`, adds the extraction results of each, then the files that are `left_out` with the reason. Raises
     `errors.NotFound`.

@@ -147,9 +147,7 @@ class FieldMap:
         return wrong, parts
 
     def _check_repeat(self, identity: Any, place: str, fields: Fields) -> Finding | None:
-        """Return what is wrong where a record repeats an earlier identity with other values, since one would be
-        lost.
-        """
+        """Return what is wrong where a record repeats an identity with other values; one would be lost."""
         if self._request.merge:
             return None
         content = hash(repr(sorted(fields.items(), key=lambda item: item[0])))
@@ -189,9 +187,7 @@ class FieldMap:
 
 
 def id_of_contents(fields: Fields) -> uuid.UUID | None:
-    """Return the id that follows from fields; None where they cannot be stored, which the check of records
-    reports.
-    """
+    """Return the id that follows from fields; None where they cannot be stored, as the check of records reports."""
     content = {name: value for name, value in fields.items() if name not in PRINTED}
     try:
         return uuid.uuid5(uuid.NAMESPACE_OID, encode(content, LineShape(())).decode())

@@ -102,9 +102,7 @@ def _iter_members(text: str, at: int) -> Iterator[tuple[str, int]]:
 
 
 def _is_record(text: str, at: int, identity: Sequence[str]) -> bool:
-    """Return whether an object has the fields of the identity: then it is a record with arrays, not a document of
-    records.
-    """
+    """Return whether an object has the identity's fields, so that it is a record and not a document of records."""
     heads = {name.partition(".")[0] for name in identity}
     return bool(heads) and text[at : at + 1] == "{" and heads <= dict(_iter_members(text, at)).keys()
 

@@ -66,9 +66,7 @@ def import_target(base: Base, request: ImportRequest) -> ImportTarget:
 
 
 def is_made_by_import(base: Base, kind: RecordType) -> bool:
-    """Return whether an import would make this collection as it is, apart from its search fields, once it was
-    removed.
-    """
+    """Return whether an import would make this removed collection again, apart from its search fields."""
     try:
         data, new = own_file(base, kind), define(kind.name, resolve_policy(base, _POLICY), {})
     except DuckkbError:

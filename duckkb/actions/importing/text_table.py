@@ -112,8 +112,9 @@ def delimiter_of(line: str) -> str:
 
 
 def make_decoding_error(request: ImportRequest, name: str, file: IO[bytes], encoding: str) -> InvalidRecord:
-    """Return the error for a file that is not text of this encoding, with the command that names the likely
-    encoding.
+    """Return the error for a file that is not text of this encoding.
+
+    It suggests the command with the likely encoding.
     """
     from duckkb.documents.text import decode_text
 

@@ -47,8 +47,9 @@ def put(
     dry_run: bool = False,
     embed: bool = True,
 ) -> Receipt:
-    """Store a text under a key, replacing the previous text. Raises as `writing.put`, and `errors.NotFound`
-    (E_SCOPE).
+    """Store a text under a key, replacing the previous text.
+
+    Raises as `writing.put`, and `errors.NotFound` (E_SCOPE).
     """
     kind = _find_collection(base, scope)
     options = {"tags": list(dict.fromkeys(tags)), "links": list(dict.fromkeys(links)), "source": source}

@@ -35,8 +35,9 @@ def migrate(
     dry_run: bool = False,
     listen: Listen = lambda _: None,
 ) -> MigratedModel:
-    """Embed all texts with the model `to` (as `config.other_model` takes it), each once, beside the present
-    vectors.
+    """Embed all texts with the model `to`, each once, beside the present vectors.
+
+    `to` is as `config.other_model` takes it.
 
     Neither the configuration nor the answers of searches change. `dry_run` reports the work and asks nobody.
 

@@ -47,9 +47,7 @@ def with_calls(suggestion: str) -> str:
 
 
 def correct_call(action: Action, given: Mapping[str, Any], correction: tuple[str, str]) -> str:
-    """Return a call of a reading action with an argument, or a name in a list, corrected; empty unless that is
-    unique.
-    """
+    """Return a reading action's call with one argument, or one name in a list, corrected; empty unless unique."""
     word, better = correction
     better_arguments = {name: _replace_word(value, word, better) for name, value in given.items()}
     call = f"{action.name} {json.dumps(better_arguments, ensure_ascii=False)}"

@@ -17,8 +17,9 @@ _OPTIONS = {"_explain": "--explain prints it", "_provenance": "--provenance prin
 
 
 def choose_fields(names: Sequence[str]) -> FieldChoice:
-    """Return the choice that names make: only those fields, or, with a `+` before the first, additions to the
-    default form.
+    """Return the choice that names make.
+
+    It is only those fields, or, with a `+` before the first, additions to the default form.
 
     Raises `errors.UsageError` for a + at another name.
     """

@@ -228,9 +228,7 @@ def _suggest_filter(type_name: str, query: str | None, notices: "Sequence[Notice
 
 
 def _suggest_wider(type_name: str, query: str | None, condition: str | None) -> str:
-    """Return a wider search after one without results: without the filter, else in all types, else the list of
-    records or types.
-    """
+    """Return a wider search: without the filter, else in all types, else the list of records or types."""
     words = [type_name, query] if query and condition else ["all", query] if query and type_name != "all" else []
     if words:
         return f"duckkb find {' '.join(map(shell_word, words))}"

@@ -1,6 +1,4 @@
-"""The verbs doctor, repair, cleanup and models: the health of a base, its derived state, the cache folder, and the
-models.
-"""
+"""The verbs doctor, repair, cleanup and models: the health of a base, derived state, the cache folder, and models."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal

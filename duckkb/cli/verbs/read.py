@@ -62,9 +62,7 @@ def get_command(
 
 
 def _print_named_document(text: str, at: str | None, numbered: bool, **part: int | None) -> bool:
-    """Print the document that an argument names and return True; return False for a record (TYPE/IDENTITY or a
-    citation).
-    """
+    """Print a named document and return True; return False for a record (TYPE/IDENTITY or a citation)."""
     from duckkb.cli.verbs.search import print_document
 
     if text.startswith("duckkb://") and ("@" in text or "#" in text):

@@ -64,9 +64,7 @@ Graph = tuple[NodeType, EdgeType]
 
 
 class ArchImport(Struct, frozen=True):
-    """The result of an import: nodes and edges of the graph, its commit (None: unknown), and what became of
-    records.
-    """
+    """The result of an import: the graph's nodes, edges and commit (None: unknown), and what became of records."""
 
     name: str
     nodes: int
@@ -125,9 +123,7 @@ class Architecture:
         return self._take_in(graph, name, {"commit": graph.commit}, allow_shrink)
 
     def refresh(self, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport | None:
-        """Run `build` where code, command or records have changed since the last build on this machine; else
-        return None.
-        """
+        """Run `build` where code, command or records changed since the last build here; else return None."""
         with self._base() as base:
             _require_command(base)
             if not _is_stale(base, name):
@@ -202,9 +198,7 @@ def remove_graph(base: Base, graph: Graph, again: str) -> Changed:
 
 
 def _find_graph(base: Base, name: str) -> Graph | None:
-    """Return the types of a graph; None where they are not defined. Raises `errors.Conflict` (E_EXISTS) for a
-    taken name.
-    """
+    """Return the types of a graph; None where undefined. Raises `errors.Conflict` (E_EXISTS) for a taken name."""
     graph, clashing_type = find_graph(base, name), base.ontology.find(name) or base.ontology.find(f"{name}_links")
     if graph is None and clashing_type is not None:
         raise _report_conflict(f"{clashing_type.name} ({clashing_type.place}) exists already, and is no graph of code")

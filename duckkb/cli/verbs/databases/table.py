@@ -1,6 +1,4 @@
-"""The verb table: search over tables of a PostgreSQL with pgvector. Needs no base; a base nearby provides its
-models.
-"""
+"""The verb table: search over tables of a PostgreSQL with pgvector, with or without a base for its models."""
 
 import sys
 from collections.abc import Iterator, Sequence
