@@ -20,8 +20,8 @@ from duckkb import warm_client
 from duckkb.cli import stop
 
 _ALLOCATIONS = 200_000
-"""How many objects come to be between two looks of Python's collector for those that only point at each other. At its own
-number, 700, a command spends a tenth of its time on them, one that opens 10,000 documents a quarter, and finds next to none."""
+"""The number of allocations between two runs of Python's collector of reference cycles. At the default of 700, a
+command spends a tenth of its time in it, opening 10,000 documents a quarter, and it finds almost nothing."""
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 Role = Literal["viewer", "editor", "admin"]
 ROLES: tuple[Role, ...] = ("viewer", "editor", "admin")
-"""From the least to the most: each may what those before it may."""
+"""The roles in ascending order; each includes the rights of those before it."""
 
 
 class Caller(Struct, frozen=True):

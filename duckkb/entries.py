@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 FORM, VALUE = "|", " | "
-"""In a sequence of tokens: what stands between a token and the form in which it is written, and between values."""
+"""The separators in a sequence of tokens: between a token and its written form, and between values."""
 
 
 class Fingerprint(Struct, frozen=True):

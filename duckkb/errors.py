@@ -26,10 +26,10 @@ from msgspec.structs import replace
 
 
 def shell_word(text: str) -> str:
-    """Return a text as one word of a suggested command, quoted where a shell needs it.
+    r"""Return a text as one word of a suggested command, quoted where a shell needs it.
 
     >>> shell_word("notes"), shell_word("author = 'ann'")
-    ('notes', '"author = 'ann'"')
+    ('notes', '"author = \'ann\'"')
     """
     return f'"{text}"' if "'" in text and not re.search(r'["$`\\!\n]', text) else quote(text)
 

@@ -14,6 +14,6 @@ import uuid
 import orjson
 
 ASKED_BY_ORJSON = (dataclasses, datetime, enum, json, uuid)
-"""The modules that orjson asks for attributes while it loads."""
+"""The modules whose attributes orjson reads while it loads."""
 
 __all__ = ["ASKED_BY_ORJSON", "orjson"]

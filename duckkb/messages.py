@@ -144,7 +144,7 @@ class Finish(Struct, frozen=True):
 
 
 ChatEvent = ReasoningDelta | ContentDelta | ToolCallDone | Finish
-"""What a streamed answer consists of; `Finish` comes once and last."""
+"""An event of a streamed answer; `Finish` comes once and last."""
 
 
 class Prediction(Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import BinaryIO
 
 _UNBLOCKED: int = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 NO_FOLLOW: int = _UNBLOCKED | getattr(os, "O_NOFOLLOW", 0)
-"""Flags of `os.open` for a file that is read or written as it stands at its path: no link is followed, no FIFO waited for."""
+"""Flags of `os.open` that follow no link and wait for no FIFO."""
 
 
 def open_without_blocking(path: str | Path, *, follow: bool = False) -> BinaryIO:

@@ -68,7 +68,7 @@ class LexicalQuery(Struct, frozen=True):
 
 NO_WORDS = LexicalQuery()
 Weight = tuple[bool, float]
-"""Whether a text holds a word that is asked for, and how much it holds of all that is; greater is more."""
+"""Whether a text holds a word of a query, and how much of the query it holds; greater is more."""
 NOTHING: Weight = (False, 0.0)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import subprocess
 
 OVER_MEMORY = 77
-"""The exit code of a process that took more memory than it may."""
+"""The exit code of a process that exceeded its memory limit."""
 # First, so that the process runs the same version of a package that lies in several of these places.
 _FIND_PACKAGES = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); "
 _LOOK_S = 0.05

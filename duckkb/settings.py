@@ -10,18 +10,18 @@ from msgspec import Struct
 Reasoning = Literal["none", "native", "mapped", "fixed"]
 DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
 KNOWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
-"""Models that one well-known endpoint alone serves under these names."""
+"""Models that only one well-known endpoint serves under these names."""
 _OPENAI, _OPENAI_KEY = "https://api.openai.com/v1", "OPENAI_API_KEY"
 DEFAULT_READS = 512
-"""Tokens that the offline model reads in one go, with those around a text."""
+"""The tokens that the offline model reads in one go, with those it adds around a text."""
 CACHE_LIMIT = 16 * 1024**3
-"""Bytes that all that is derived may take, where this machine's settings name no others."""
+"""The default limit of all derived state, in bytes; this machine's settings may override it."""
 LOOPBACK = "http://127.0.0.1:8080/v1"
-"""Where a model on this machine is asked that has no address: the port of llama.cpp's server."""
+"""The default address of a model on this machine: the port of llama.cpp's server."""
 SEAL_KEY, SEAL_KEY_FILE = "DUCKKB_ENCRYPTION_KEY", "DUCKKB_ENCRYPTION_KEY_FILE"
-"""Variables that hold, or name a file with, the key of derived state; no child process of ours is given them."""
+"""Variables that hold the key of derived state, or name a file with it; child processes do not inherit them."""
 _GRAPH_FROM = 2_000_000
-"""Chunks from which `auto` has a graph: comparing as many takes a twentieth of a second."""
+"""The number of chunks from which `auto` uses a graph: comparing that many takes a twentieth of a second."""
 
 
 class Fusion(Struct, frozen=True):
@@ -268,7 +268,8 @@ class Settings(Struct, frozen=True):
 
 
 NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
-"""Stands for a folder of the user's that lies inside the base; nothing can be read or made below it."""
+"""A folder that cannot exist, in place of a user's folder that lies inside the base; nothing can be read or made
+there."""
 
 
 class Environment(Struct, frozen=True):

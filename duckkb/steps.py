@@ -18,7 +18,7 @@ Given = ParamSpec("Given")
 Value = TypeVar("Value")
 
 Step = tuple[str, int, int]
-"""A name, and when it began and ended: nanoseconds since 1970, which all processes of a machine count alike."""
+"""A name, and its begin and end: nanoseconds since 1970, on the clock that all processes of a machine share."""
 
 _FOUND: ContextVar[list[Step] | None] = ContextVar("duckkb_steps", default=None)
 _UNTIMED = nullcontext()

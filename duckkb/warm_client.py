@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SERVED = frozenset(
     ("find", "get", "graph", "list", "ls", "multi-get", "query", "schema", "search", "status", "vsearch", "why")
 )
-"""Verbs that only read, and end by themselves."""
+"""Verbs that only read and end by themselves."""
 PROTOCOL = b"duckkb warm 2"
 HEAD = 8
 BEGUN, OTHER, ANSWER = b"B", b"O", b"A"
@@ -40,10 +40,10 @@ _FLAGS = (
     "no_user_site",
     "warn_default_encoding",
 )
-"""What of Python's start can be seen in an answer."""
+"""Start options of Python that affect an answer."""
 
 Answer = tuple[int, list[tuple[int, bytes]]]
-"""An exit code, and what is to be written to which descriptor, in that order."""
+"""An exit code, and what to write to which descriptor, in that order."""
 
 
 class Cold(Exception):

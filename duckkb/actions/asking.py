@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 Direction = Literal["out", "in", "both"]
 _NEAR_DEPTH = 200
-"""Records that are looked at for each chunk."""
+"""The number of records looked at for each chunk."""
 # What may not follow a citation, as it would name another record: https://www.rfc-editor.org/rfc/rfc3986#section-2.3
 _ENDS = rb"(?![A-Za-z0-9_~%-]|\.[A-Za-z0-9_~%-])"
 
 _OF_CACHES = re.compile("search_(?:index|cache)", re.IGNORECASE)
-"""What a statement says that asks for vectors: those of a cache from elsewhere are withheld until a sample was checked."""
+"""Tables whose use needs vectors: cached vectors from elsewhere are withheld until a sample was checked."""
 
 
 class Neighbors(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):

@@ -309,8 +309,8 @@ class Wish(Struct, frozen=True):
     """A proposal's options: its `branch`, start and message.
 
     `branch` None means a generated name. `base` is the revision to start from; None means the branch's own tip
-    where it is ahead of HEAD, else HEAD. `goes_on` allows adding to an existing branch of anybody; without it,
-    only to one that this clone proposed.
+    where it is ahead of HEAD, else HEAD. `goes_on` allows adding to any existing branch; without it, only to a
+    branch that this clone proposed.
     """
 
     title: str

@@ -39,7 +39,7 @@ DOCUMENTS = "documents"
 """The policy of collections whose records are files."""
 
 BaseNow = Callable[[], AbstractContextManager[Base]]
-"""Gives a base as its files are now, for one call."""
+"""A function that holds a base as its files are now, for one call."""
 
 
 class Changed(Struct, frozen=True):

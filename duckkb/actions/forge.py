@@ -28,11 +28,11 @@ _TARGETS = {
 
 
 _UNKNOWN = "git+https://HOST/OWNER/duckkb"
-"""Stands for an address that nobody has given yet, with a commit behind it."""
+"""A placeholder for an address that is not known yet; a commit follows it."""
 _COMMIT = "COMMIT"
 _EXAMPLE = f"duckkb init --github --install {_UNKNOWN}@{_COMMIT}"
 _OWN = "."
-"""Stands for the repository itself, which is duckkb's own: its workflows install what they check out."""
+"""The address of duckkb's own repository, whose workflows install what they check out."""
 _IS_HERE = re.compile(r"\w+://([^/@]*@)?(localhost|127\.|\[::1\])")
 _PINNED = re.compile(r"git\+(https|ssh)://[!-~]+@[0-9a-f]{7,64}(#[!-~]*)?")
 _PACKAGE = re.compile(r"https://[!-~]+\.(whl|tar\.gz|zip)(#[!-~]*)?")

@@ -165,7 +165,8 @@ _HELD = (
     "fusion.k", "fusion.weight", "fusion.gate", "expansion.method", "expansion.weight", "expansion.hits", "vectors.ann",
     "merge_granularity",
 )  # fmt: skip
-"""Settings that may hold for one type alone, or say how its texts are read, by their place in `Settings`; none of them names a host."""
+"""Settings that one type may override, or that say how its texts are read, by their place in `Settings`; none
+names a host."""
 
 
 def settings(base: Base, type: str) -> dict[str, Any]:

@@ -27,8 +27,8 @@ PRINTED = frozenset(
 
 
 GivenIdentity = str | int | Sequence[str | int | Sequence[str | int] | Mapping[str, Any]]
-"""An identity as callers give it: a scalar, or its parts; of an edge first its ends, each as an identity, or with its type as
-`{"type": TYPE, "id": IDENTITY}`."""
+"""An identity as callers give it: a scalar, or its parts. An edge's first parts are its ends, each an identity, or
+one with its type as `{"type": TYPE, "id": IDENTITY}`."""
 
 
 def find_kind(base: Base, name: str, otherwise: Callable[[str], str] = lambda near: "duckkb schema") -> RecordType:

@@ -32,7 +32,7 @@ Item = tuple[str, Mapping[str, Any] | LineError]
 _CONSTANT = "(?:true|false|null|True|False|None)"
 _LONGEST_SLIP = 4_000  # characters
 _OF_OTHERS = frozenset(("E_CARDINALITY",))
-"""What a record can be refused for because of another one that is given with it."""
+"""Codes of refusals that another record of the same write can cause."""
 
 
 def put(

@@ -22,7 +22,7 @@ from duckkb.tables.reranked import rerank_rows
 
 MOST_DIMENSIONS = 1_024
 _THRESHOLDS = {"text-embedding-v4": 0.8}
-"""The least cosine that means something, by model. Most have none: unrelated texts have .7 and more with the offline one."""
+"""The least meaningful cosine by model. Most have none: with the offline model unrelated texts have .7 and more."""
 
 
 def connect(

@@ -59,7 +59,7 @@ _OF_FIND = {
     "--provenance",
 }
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
-"""What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
+"""The verbs suggested for a bare group, the first that it has; none of them changes anything."""
 _READING = {
     *(
         name
@@ -69,19 +69,19 @@ _READING = {
     ),
     *("ls", "embed", "review", "doctor", "show", "plan", "test", "verify", "export", "update", *_OF_DOCUMENTS),
 }
-"""Verbs of which an option can be left out and nothing comes to harm."""
+"""Verbs from which an option can be dropped without harm."""
 _FOR_GROUPS: dict[str, list[list[str] | str]] = {"skill": ["duckkb --skill"], "propose": [["branches"]]}
-"""What groups lead to that have no verb which changes nothing."""
+"""Suggestions for groups without a verb that only reads."""
 _TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}
-"""Arguments that are texts, with one that can stand there."""
+"""Arguments that are texts, with an example of each."""
 _OF_STATEMENTS = ("-e", "--sql", "--execute", "--command", "--statement")
 _OF_TEXTS = ("--query", "-q", "--q", *_OF_STATEMENTS)
 _OF_TYPES = ("--table", "--type", "-t", "--collection", "-c", "--in", "--from")
 _OF_GREP = ("-i", "--ignore-case", "-r", "--recursive", "--verbose")
-"""Options of other tools in front of a text or of a type, and flags of theirs that need not be said here."""
+"""Options of other tools before a text or type, and flags of theirs that are not needed here."""
 _NEEDED = {"policy": "knowledge-base"}
 _TOKEN = re.compile(r"[\w-]{43}|://[^/\s]*:[^/\s]*@")
-"""A token of a tenant, and whatever is as long, or a URL with a password."""
+"""A tenant's token, or any word as long, or a URL with a password."""
 _Line = list[str]
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from duckkb.ontology.model import Ontology, RecordType
 
 _NEAR = 0.8
-"""How alike a word is to a name (0 to 1) from which on it is taken for a slip of that."""
+"""The similarity (0 to 1) from which a word counts as a misspelt name."""
 
 
 def first_of_records(ctx: click.Context, words: Sequence[str]) -> str:

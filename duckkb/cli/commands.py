@@ -62,8 +62,8 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "types": {"spelled": ("-t", "--type"), "metavar": "TYPE"},
     "where": {"spelled": ("-w", "--where"), "metavar": "CONDITION", "callback": _refuse_blank},
 }
-"""What a terminal has of its own, by the name of a parameter: how an option is spelled, where that is not its name, what stands
-for its value in the help, and how that is read."""
+"""What only the terminal has, by parameter: another spelling of the option, the placeholder of its value, and its
+parser."""
 
 
 class ActionOptions(Struct, frozen=True):

@@ -92,4 +92,4 @@ FORMATS: Mapping[str, Callable[[Sequence[Line]], list[str]]] = {
     "xml": format_as_xml,
     "csv": format_as_csv,
 }
-"""By name, beside json and jsonl: what documents are printed as."""
+"""The formats of documents by name, besides json and jsonl."""

@@ -35,7 +35,7 @@ class RowLines(Struct, frozen=True):
 
 
 Writer = Callable[[Sequence[Record], Sequence[str]], RowLines]
-"""What records are in the columns that they have."""
+"""A function that formats records in the given columns."""
 
 
 def dumps(value: Any) -> str:
@@ -231,5 +231,5 @@ ROWS: Mapping[str, RowFormat] = {
     "md": RowFormat(format_markdown, "a table for GitHub"),
     "table": RowFormat(format_table, "aligned columns for a terminal", show=printed.print_drawing, by_field=True),
 }
-"""By name: the one place where a format of rows is added. Choices, help and documentation follow."""
+"""The formats of rows by name. Choices, help and documentation follow from this table."""
 FORMATS = ("jsonl", "json", *ROWS)

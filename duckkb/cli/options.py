@@ -206,7 +206,8 @@ class RecordTypeArgument(click.Argument):
 
 
 _TYPES, _MORE_RECORDS = ("type_name", "from_type", "to_type"), ("new", "identities")
-"""Arguments that are types with an identity behind them, and that are identities of the first one's type."""
+"""Arguments that are types with an identity behind them, and arguments that are identities of the first argument's
+type."""
 
 
 def _split_names(arguments: Sequence[click.Argument], values: dict[str, Any]) -> Mapping[str, Any]:

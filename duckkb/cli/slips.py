@@ -42,7 +42,7 @@ VERBS = _build_word_index({
     "update": "sync reload refresh",
     "doctor": "health",
 })  # fmt: skip
-"""A verb of another tool, by the command that does it here, written as a shell has it."""
+"""Verbs of other tools, by the command that does the same here, as typed in a shell."""
 OF_GROUPS = _build_word_index({
     "show or retrieve or history": "get info describe view cat fields",
     "list or stats or show": "ls all list status",
@@ -56,7 +56,7 @@ OF_GROUPS = _build_word_index({
     "check or status": "validate",
     "build": "update rebuild embed",
 })  # fmt: skip
-"""The same of the verbs below a verb."""
+"""Verbs of other tools below a group, by the same verb here."""
 OF_GIT = frozenset(
     [
         "commit",
@@ -74,7 +74,7 @@ OF_GIT = frozenset(
         "remote",
     ]
 )
-"""Commands that are git's, in a base as in any repository."""
+"""Commands of git, which apply to a base as to any repository."""
 OPTIONS = _build_word_index({
     "--limit or --top-k": "--top-k --topk --top_k --top -k --max --max-results --count --size --num --first --k -n",
     "--where": "--filter --filters --condition -f",
@@ -103,7 +103,7 @@ MODES = _build_word_index({
     "--match or search": "match keyword fts lexical bm25 text words m",
     "--hybrid or query": "hybrid both h",
 })  # fmt: skip
-"""Words for how to search, by the flag and by the verb of documents that do so."""
+"""Words for ways to search, by the flag and by the documents' verb that do so."""
 
 
 def find_meaning(args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -122,13 +122,13 @@ UNDONE = (
     "`git stash push -u -- data` takes back what is not committed, "
     "and `duckkb diff HEAD..HEAD~1 --format patch | duckkb apply -` the last commit"
 )
-"""What other tools have a verb for: how a change is undone here, by what is committed of it."""
+"""How to undo a change that is not committed, and one that is; other tools have a verb for it."""
 PROPOSED = ("put", "import", "delete", "rename")
-"""Verbs that `propose` takes, with the branch in front of them."""
+"""Verbs that `propose` takes, behind the branch."""
 
 
 _NEAR = 0.75
-"""How alike an option is to one of ours (0 to 1) from which on it is taken for a slip of that."""
+"""The similarity (0 to 1) from which an option counts as a misspelt one."""
 
 
 def near_options(problem: click.NoSuchOption) -> list[str]:

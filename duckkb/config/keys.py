@@ -290,13 +290,15 @@ SECTIONS: Mapping[str, str] = {
 }
 
 _OF_THE_BASE = ("layout.part", "merge.granularity", "global.models", "include")
-"""Settings that no variable changes: how truth is written and merged, and what is no single value."""
+"""Settings without an environment variable: how truth is written and merged, and settings that are not single
+values."""
 SETTING_VARIABLES: Mapping[str, Key] = {
     "DUCKKB_" + key.name.removeprefix("global.").replace(".", "_").upper(): key
     for key in KEYS
     if key.name not in _OF_THE_BASE
 }
-"""Every environment variable that stands over a setting for one process: DUCKKB_RERANK_TIMEOUT_MS over `global.rerank.timeout_ms`."""
+"""The environment variables that override a setting for one process: DUCKKB_RERANK_TIMEOUT_MS for
+`global.rerank.timeout_ms`."""
 
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
@@ -313,7 +315,7 @@ VARIABLES: Mapping[str, str] = {
     "XDG_CACHE_HOME": "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache.",
     "XDG_STATE_HOME": "The user's state folder; duckkb keeps what was trusted there, and this machine's `settings.json`. Default ~/.local/state.",
 }
-"""Every environment variable that duckkb reads. Those of `api_key_env` are named by the configuration instead."""
+"""Every environment variable that duckkb reads, except for those that the configuration names in `api_key_env`."""
 
 
 def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> Settings:

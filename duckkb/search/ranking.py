@@ -79,7 +79,7 @@ class Profile(Struct, frozen=True):
 
 
 DOCUMENTS = Profile(Fusion("rrf", 60), 2.0, {1: 0.05, 2: 0.02, 3: 0.02})
-"""That of `query`. 1/72 + 1/90 and 2/80 are a tie."""
+"""The profile of `query`. 1/72 + 1/90 and 2/80 are a tie."""
 
 
 class Gate(Struct, frozen=True):

@@ -7,7 +7,7 @@ from duckkb.queries import Weight
 Weigh = Callable[[Sequence[str]], Sequence[Weight]]
 
 LONGEST = 300
-"""Characters of a line that are looked at as one."""
+"""The most characters of a line that are weighed at once."""
 _LINES = 4
 _STRIDE = LONGEST // 2
 _BREAKS = " \t.,;:!?。，、；：！？"

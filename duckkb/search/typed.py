@@ -19,7 +19,7 @@ from duckkb.search import syntax
 
 QuestionType = Literal["lex", "vec", "hyde", "expand"]
 MOST_QUESTIONS = 32
-"""Of one query; each is a search of its own."""
+"""The most questions of a query; each is a search of its own."""
 
 _LANES: Mapping[QuestionType, tuple[Lane, ...]] = {
     "lex": ("fts",),
@@ -108,8 +108,7 @@ def lexical(text: str, line: int = 1) -> LexicalQuery:
     unclosed quote, and exclusions alone.
 
     >>> lexical('hash "on disk" gpt-4 -random')
-    LexicalQuery(text='hash', phrases=('on disk', 'gpt-4'), excluded=('random',), prefixes=('hash',),
-    every=True, exact=False)
+    LexicalQuery(text='hash', phrases=('on disk', 'gpt-4'), excluded=('random',), prefixes=('hash',), every=True, exact=False)
     """
     if _LINE_END.search(text):
         raise _build_refusal(line, "a `lex` question is one line", "ask one line, or begin each with its type")

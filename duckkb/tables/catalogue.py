@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from psycopg import Cursor
 
 VECTORS = ("vector", "halfvec")
-"""Types of pgvector that have a cosine and 16 or 32 bits a number."""
+"""The types of pgvector that have a cosine and 16 or 32 bits per number."""
 _KINDS = {"r": "table", "v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table"}
 _MOST_LISTED = 1_000
 

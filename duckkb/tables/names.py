@@ -11,7 +11,7 @@ from duckkb.errors import FilterError, Finding, UsageError
 _PART = r'(?:[^\W\d][\w$]*|"[\w$ .-]+")'
 _COLUMN, _TABLE, _PARTS = re.compile(_PART), re.compile(rf"{_PART}(?:\.{_PART})?"), re.compile(_PART)
 _MOST_BYTES = 63
-"""Of a name; PostgreSQL cuts longer ones, and two would be one."""
+"""The most bytes of a name; PostgreSQL truncates longer names, so that two could become the same."""
 _RULE = 'a name is letters, digits, _ and $, or in double quotes also spaces, hyphens and dots: shop."My Table"'
 
 

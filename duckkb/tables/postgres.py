@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SESSION = {
     "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1",
 }  # fmt: skip
-"""What decides how values look; so they look the same whoever asks."""
+"""Settings that fix how values look, whoever asks."""
 _SET = "SELECT pg_catalog.set_config(s.name, s.value, true) FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) AS s(name, value)"
 _TOO_LATE = "57014"
 _VALUES = {"22P02", "22003", "22007", "22008"}  # a value that does not fit its type

@@ -10,7 +10,7 @@ from duckkb.llm.loop import CallRecord, Harness
 from duckkb.queries import Receipt
 
 _IDENTITY = ("run", "sequence")
-"""Of the policy."""
+"""The identity of the policy's records."""
 
 
 def keep_harness(base: Base, type: str, harness: Harness, *, run: str | None = None, dry_run: bool = False) -> Receipt:

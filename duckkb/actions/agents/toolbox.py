@@ -10,7 +10,7 @@ from duckkb.caller import Caller
 from duckkb.llm.loop import Tool
 
 Ask = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
-"""Of an action's name, its arguments and a caller: the plain object that it answers."""
+"""A function that takes an action's name, its arguments and a caller, and returns the plain object of the answer."""
 READS = ("types", "schema", "find", "get", "neighbors", "path", "sql")
 PROPOSE = "propose_put"
 _PROPOSED = " Nothing is changed: it becomes a proposal on a branch, which somebody reviews."

@@ -49,7 +49,7 @@ _HAN_UNITS: Mapping[str, int] = {
     "十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1_000, "仟": 1_000, "万": 10_000, "亿": 100_000_000,
 }  # fmt: skip
 _MEASURED = "个条次项种台名倍步份行页层级章节位块列张本组轮遍人"
-"""Behind one sign of a number these say that something is counted; 三 and 十 alone stand in many words."""
+"""Measure words: behind a single number sign they show that something is counted; 三 and 十 alone are in many words."""
 
 _HAN = f"{''.join(_HAN_DIGITS)}{''.join(_HAN_UNITS)}"
 _ENGLISH = "|".join([*_WORDS, "hundred", *(one for one in _SCALES if len(one) > 1)])
@@ -104,10 +104,9 @@ def normalize_digits_text(text: str) -> str:
 def amounts(text: str) -> list[Amount]:
     """Return the numbers of a normalized text, in their order.
 
-    >>> [(number.shown, int(number.value), number.unit) for number in amounts("1,000 records in 0.25 s, 12% of
-    10万; fifty-two or 三十")]
-    [('1,000', 1000, ''), ('0.25 s', 250, 'ms'), ('12%', 12, '%'), ('10万', 100000, ''), ('fifty-two', 52, ''),
-    ('三十', 30, '')]
+    >>> numbers = amounts("1,000 records in 0.25 s, 12% of 10万; fifty-two")
+    >>> [(number.shown, int(number.value), number.unit) for number in numbers]
+    [('1,000', 1000, ''), ('0.25 s', 250, 'ms'), ('12%', 12, '%'), ('10万', 100000, ''), ('fifty-two', 52, '')]
     """
     numbers = [Amount(hit[0], hit.start(), hit.end(), literal=hit[0]) for hit in _LITERAL.finditer(text)]
     remainder = _erase_amounts(text, numbers)

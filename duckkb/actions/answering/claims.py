@@ -36,7 +36,7 @@ _NO_NAMES = frozenset(_COMMON.split())
 _ENDINGS = ("ing", "ly", "tion", "ment", "ness", "ed", "able")
 _OBJECTS = "the a an your its their this that these those it all any each every to for from in on with"
 _NOT_AFTER_NAMES = frozenset(_OBJECTS.split())
-"""Behind these a capital at the start of a sentence begins an order or an adverb, no name."""
+"""A capital at the start of a sentence behind these words begins an order or an adverb, not a name."""
 _SURNAMES = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何高林罗郑梁谢宋唐许韩冯邓曹彭曾肖田董袁潘蔡蒋余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范金石廖贾韦付方白邹孟熊秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万钱严覃武戴莫孔向汤"
 _HAN_NAME = re.compile(
     rf"(?<![\u4e00-\u9fff])([{_SURNAMES}][\u4e00-\u9fff]{{1,2}}?)(?=先生|女士|博士|教授|经理|主任|工程师|说|表示|认为|指出|批准|决定|负责|提出|发现|撰写|编写|创建|创立|开发|担任|发明|于\d)"

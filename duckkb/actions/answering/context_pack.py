@@ -40,12 +40,12 @@ from duckkb.truth.files.part import StoredRow
 
 Form = Literal["markdown", "plain", "json"]
 COUNTER = "duckkb-1"
-"""Names how tokens are counted: `documents.chunks.estimate_tokens`."""
+"""The name of the way tokens are counted: `documents.chunks.estimate_tokens`."""
 _WORDS = re.compile(r"\w+")
 _FORMAT = "duckkb pack 1"
 _NEIGHBORS = 10
 _SHARE = 4
-"""No whole record takes more than this part of a budget where a piece of it would do: others should have room too."""
+"""A whole record takes at most this part (1/4) of a budget where a chunk of it would do, so that others have room."""
 _DIGEST = 12  # hex digits as a model reads them
 _MOST_OMITTED = 3  # that an object names: the nearest, of which one may be worth a larger budget
 

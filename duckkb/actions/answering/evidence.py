@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 ENOUGH = 0.5
 ENOUGH_WORDS = 0.4
-"""Of words alone, where nothing is compared by meaning."""
+"""The coverage that suffices where nothing is compared by meaning."""
 ENOUGH_LEAD = 3.0
-"""By meaning alone, where no packed record is searched by words."""
+"""The lead that suffices where no packed record is searched by words."""
 _PER_LEAD = 25
 _NOT_BELOW = 1e-3  # of a deviation: a base of one text would make any lead endless
 _HAN = re.compile(r"[\u3400-\u9fff]")
@@ -42,7 +42,8 @@ _ASKING = re.compile(
     "|为什么|什么|怎么样|怎么|怎样|如何|多少|多久|多长|哪里|哪个|哪些|哪|谁|几|吗|呢|吧|请问|能否|能不能|可以|是否|是不是|有没有|的|了|是|在|会|能|要|把|被|和",
     re.IGNORECASE,
 )
-"""Words of which questions are made. A small base has few of them, so that by rarity they would weigh as much as what is asked about."""
+"""Question words, which do not count. A small base has few of them, so their rarity would weigh as much as the
+subject's."""
 _EVERYDAY = (
     "How long does bread have to rise before it is baked?",
     "Which muscles does swimming train?",
@@ -87,8 +88,8 @@ class Support(Struct, frozen=True):
     def is_thin(self) -> bool:
         """Whether the support is too thin to ask a model.
 
-        >>> [Support(*values).is_thin for values in ((0.5,), (0.39,), (0.4, 1.0), (0.4, 2.5), (None, 2.9),
-        (None, 3.0), (None,))]
+        >>> measures = ((0.5,), (0.39,), (0.4, 1.0), (0.4, 2.5), (None, 2.9), (None, 3.0), (None,))
+        >>> [Support(*values).is_thin for values in measures]
         [False, True, True, False, True, False, True]
         """
         if self.coverage is None or self.lead is None:

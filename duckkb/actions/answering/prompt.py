@@ -4,9 +4,9 @@ from duckkb.actions.answering.context_pack import ContextPack
 from duckkb.messages import Message
 
 PROMPT = "duckkb ask 1"
-"""Names the messages below; part of an answer's fingerprint."""
+"""The name of the messages below; part of an answer's fingerprint."""
 NO_ANSWER = "NO ANSWER"
-"""What a model says alone where the evidence holds no answer."""
+"""The whole answer of a model that finds no answer in the evidence."""
 
 _RULES = f"""\
 You answer one question from the evidence that you are given, and from nothing else.

@@ -12,8 +12,8 @@ from typing import Literal
 from msgspec import Struct
 
 Form = Literal["claim", "code", "quotation", "frame"]
-"""`quotation`: a line of a block that is marked as quoted. `frame`: a heading, a question, what leads to a list, the head of a table: it
-needs no citation of its own."""
+"""`quotation`: a line of a block marked as quoted. `frame`: a heading, a question, the lead-in of a list, the head
+of a table; it needs no citation of its own."""
 
 _NUMBERS = r"\d+(?:\s*[-–,，、;]\s*\d+)*"
 CITATION = re.compile(rf"\[\s*\^?(?P<square>{_NUMBERS})\s*\](?!\()|[【［]\s*(?P<wide>{_NUMBERS})\s*[】］]")
@@ -68,8 +68,8 @@ class Sentence(Struct, frozen=True):
 def sentences(answer: str) -> tuple[Sentence, ...]:
     """Return the sentences of an answer in their order.
 
-    >>> [(sentence.text, sentence.cites) for sentence in sentences('It holds 1.5 GB, e.g. on disk [1].
-    默认为三。[2][3] Why?')]
+    >>> parts = sentences("It holds 1.5 GB, e.g. on disk [1]. 默认为三。[2][3] Why?")
+    >>> [(sentence.text, sentence.cites) for sentence in parts]
     [('It holds 1.5 GB, e.g. on disk [1].', (1,)), ('默认为三。[2][3]', (2, 3)), ('Why?', ())]
     """
     results: list[Sentence] = []

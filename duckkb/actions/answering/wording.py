@@ -8,7 +8,7 @@ from functools import cached_property
 _LATIN = re.compile(r"[a-z\u00df-\u024f]+(?:['’]t\b)?")
 _HAN_RUN = re.compile(r"[\u3400-\u9fff]+")
 _STEM = 5
-"""Letters by which forms of one English word are told to be one: delete, deletes, deletion."""
+"""English words with this many equal first letters count as forms of one word: delete, deletes, deletion."""
 _COMMON = (
     "the and for are was were been being has have had does did this that these those with from into onto over under than then"
     " they them their its his her our your you who which what when where why how all any each both only also will would can"
@@ -24,13 +24,13 @@ _SENTENCE = re.compile(r"(?<=[^\s.])[.!?](?=\s|$)|[。！？]")
 _CLAUSE = re.compile(r"[;；]|,\s(?=(?:and|but|because|so|while|or|which)\b)|，|:\s|：")
 _PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*[-*+#|>\d])")
 _NEAR = 0.5
-"""How much of their words a sentence and a statement have in common, if they speak of the same."""
+"""The share of common words from which a sentence and a statement count as being about the same."""
 _FEWEST = 4
-"""Fewer words may be said in others."""
+"""A text with fewer words is not judged, since it may be worded differently."""
 _HARDLY = 6
-"""Of so many words one may be in common by chance."""
+"""One common word among this many may be chance."""
 _ENOUGH_WORDS = 8
-"""What has fewer words of a script was not written in that."""
+"""A text with fewer words of a script was not written in it."""
 
 
 class Wording:

@@ -174,7 +174,7 @@ class DocumentCollections:
             kind, inner = place_of(base, place)
 
         def changed(source: Mapping[str, Any]) -> Mapping[str, Any]:
-            """Of the contexts as they are under the lock, by which others may have been added meanwhile."""
+            """Change the contexts as they are under the lock, since another process may have added some."""
             before = {path.strip("/"): context_text for path, context_text in (source.get("contexts") or {}).items()}
             after = sorted((before | {inner: text}).items())
             return {**source, "contexts": {(path or "/"): context_text for path, context_text in after if context_text}}

@@ -20,14 +20,14 @@ from duckkb.truth.files.part import Part, StoredRow
 from duckkb.truth.layout import read_regular
 
 SHORTEST = 6
-"""Digits of a docid, as it is shown and at least given."""
+"""The number of digits of a docid as shown, and the least to give."""
 _DOCID = re.compile(rf"#?([0-9a-f]{{{SHORTEST},64}})", re.IGNORECASE)
 _LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 _GLOB = re.compile(r"[*?\[{]")
 _SPECIAL = re.compile(r"[\x00-\x20%#?@,\"<>\\^`|]")
 _MOST_NEAR = 5
 _NEAR = 3
-"""Letters by which a name that is suggested may differ."""
+"""The number of letters by which a suggested name may differ."""
 
 
 class CollectionDocument(Struct, frozen=True):

@@ -20,7 +20,7 @@ from duckkb.errors import NotFound, UsageError
 from duckkb.review.reports.markup import many
 
 LARGEST = 10 * 1024
-"""Bytes of a file that `multi_get` prints, where the caller names no others."""
+"""The bytes of a file that `multi_get` prints by default."""
 
 
 def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any]]:

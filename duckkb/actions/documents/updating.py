@@ -29,7 +29,7 @@ from duckkb.truth.git import run
 _COMMAND_SECONDS = 600
 _STATE = "documents/"
 _FEW, _FEW_TEXTS = 20, 500
-"""Files that changed, and texts without vectors, up to which no job is begun for them."""
+"""The numbers of changed files, and of texts without vectors, up to which an update begins no job."""
 _EMBED_SECONDS = 3_600
 
 

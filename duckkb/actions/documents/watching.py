@@ -22,9 +22,10 @@ from duckkb.truth.commit import lock
 from duckkb.truth.files.ignored import GITIGNORE
 
 _LOOK_MS = 1_000
-"""How often is looked at what no event tells of: definitions, whether folders are there, what failed."""
+"""Milliseconds between checks for what no event reports: definitions, missing folders, failures."""
 _QUIET_MS, _BURST_MS = 200, 2_000
-"""A burst of changes is over when nothing has changed for so long; one that goes on is taken in so often."""
+"""In milliseconds: a burst of changes ends after the first without a change; a longer one is applied after the
+second."""
 
 
 class Watch(Struct):

@@ -15,7 +15,7 @@ from duckkb.ontology.model import RecordType
 from duckkb.truth.files.line import LineShape, encode
 
 _MOST_IDS = 20
-"""The most ids in a command; no deletion of so few is one that has to be meant (`limits`)."""
+"""The most ids in a command; deleting this few needs no confirmation (`limits`)."""
 
 
 def refuse_doubles(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:

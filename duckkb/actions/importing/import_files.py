@@ -45,7 +45,7 @@ _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 _DOCUMENTS = {".md", ".markdown", ".html", ".htm", ".pdf", ".docx", ".rst"}
-"""Endings of files that are read whole, unless JSON is inside."""
+"""Extensions of files that are documents as a whole, unless they contain JSON."""
 
 
 def import_files(

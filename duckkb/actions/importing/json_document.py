@@ -12,7 +12,7 @@ from duckkb.truth.files.line import Limits, LineError, parse_json
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _ENDS = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
-"""Finds where a value ends; its numbers are looked at where the value is read."""
+"""A decoder that finds the end of a value; numbers are parsed later."""
 _DEEPEST = 3  # levels in which arrays of records are looked for
 
 Element = tuple[int, Mapping[str, Any] | LineError]

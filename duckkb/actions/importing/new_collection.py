@@ -24,7 +24,7 @@ from duckkb.truth.files.tree import Tree
 
 _POLICY = "knowledge-base"
 _NEAR = 0.75
-"""How alike a name is to that of a type (0 to 1) from which on it is taken for a slip."""
+"""The similarity (0 to 1) from which a name counts as a misspelt type."""
 
 
 class ImportTarget(Struct, frozen=True):

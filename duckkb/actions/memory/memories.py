@@ -29,7 +29,7 @@ from duckkb.store.access_counts import AccessCounts, Name
 _FIELDS = ("text", "tags", "links", "source")
 _FEW = 5
 _MOST_SCOPES = 32
-"""Of one tenant, or of the base for who sees it whole, until nobody but who runs the base makes another one."""
+"""The most scopes of a tenant, or of the base for callers who see all; beyond it only its operator makes more."""
 _LONGEST = 64 - len("memory-")
 _DIGEST_END = re.compile(r"-[0-9a-f]{8}$")
 

@@ -23,7 +23,8 @@ from duckkb.settings import (
 )
 
 Making = Callable[[ChatModelSettings, bool, int], ChatModel]
-"""Makes the model of a row of which one provider alone is asked, by its place; the flag says whether its host is trusted."""
+"""A function that makes the model of a row with the provider at one place; the flag says whether its host is
+trusted."""
 _QUESTION = "Say OK."
 _MOST_TOKENS = 64
 

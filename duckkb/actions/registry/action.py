@@ -21,7 +21,7 @@ if typing.TYPE_CHECKING:
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _STAND_INS = {"np": types.SimpleNamespace(ndarray=Sequence[float])}
-"""What annotations name that only type checkers import."""
+"""Replacements for names in annotations that only type checkers import."""
 _WHOLE = {"at": " For callers who may see the whole base."}
 
 Schema = Mapping[str, Any]

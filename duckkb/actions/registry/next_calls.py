@@ -18,7 +18,7 @@ _ELSEWHERE = {
     "graph near": "near",
     "graph citing": "citing",
 }
-"""Verbs, by the action of another name that does the same."""
+"""Verbs by the equivalent action of another name."""
 _SHORT = {"-w": "where", "-l": "limit", "-n": "limit", "-t": "types", "-c": "collections"}
 _MODES = {
     "-s": "similar",
@@ -29,7 +29,7 @@ _MODES = {
     "--hybrid": "hybrid",
 }
 _LONGEST = 4_000
-"""Characters of a call that is repeated to its caller; vectors and texts that are longer are not."""
+"""The most characters of a call that is repeated to its caller; longer vectors and texts are not repeated."""
 _IN_TICKS = re.compile(r"`(duckkb [^`]+)`")
 
 

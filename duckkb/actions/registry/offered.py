@@ -328,4 +328,4 @@ _ALL = (
 )
 
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _ALL}
-"""By name."""
+"""The actions by name."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 NOT_OFFERED = frozenset({"fusion", "expansion"})
-"""Parameters of the Python API that are values of the ontology."""
+"""Parameters of the Python API only, since their values belong to the ontology."""
 
 DESCRIBED: Mapping[str, str] = {
     "after": "Go on behind this: the `next` of the page before.",
@@ -106,10 +106,10 @@ FORM: Mapping[str, Mapping[str, Any]] = {
     "full": {"type": "boolean", "default": False},
     "provenance": {"type": "boolean", "default": False},
 }
-"""The schemas of parameters that say what of an answer is given, or of which base, which functions do not take."""
+"""The schemas of parameters that functions do not take: they choose what of the answer is returned, or the base."""
 
 LONGEST_QUESTION = 20_000
-"""Characters; as many as of what is remembered. Of all of it vectors are made, which takes a model some seconds."""
+"""The most characters of a question, and of a memory. All of it is embedded, which takes a model some seconds."""
 
 SEARCH: Mapping[str, Any] = {
     "type": "object",
@@ -144,7 +144,7 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "timeout": {"exclusiveMinimum": 0, "maximum": 3_600},
 }
 TIMES: Mapping[str, float] = {"timeout": 1, "rerank_timeout_ms": 1_000}
-"""Parameters that are a time, with how many of their units are a second: no call may take longer than it has."""
+"""Parameters that are times, with their units per second; no call may take longer than its deadline."""
 _DIFFERENT_LIMITS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("ask", "budget"): {"minimum": 1, "maximum": 1_000_000},
     **{(name, "limit"): {"minimum": 2, "maximum": 1_000_000_000} for name in ("growth", "quality")},

@@ -430,4 +430,4 @@ MARKED = object_of({"scope": TEXT, "marked": list_of(_KEY_AND_COUNT)})
 ERROR = object_of(
     {"error": object_of({"code": TEXT, "message": TEXT, "suggestion": TEXT, "details": {"type": "object"}}, "details")}
 )
-"""What `run.failure` gives."""
+"""The shape of what `run.failure` returns."""

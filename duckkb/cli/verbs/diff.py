@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _ONLY, _GIVEN = "duckkb.only", "duckkb.given"
 _AT_ONCE = 64
-"""Pieces that are printed together: each print waits for the reader."""
+"""The number of pieces printed together; each print waits for the reader."""
 
 
 class _WithNames(ActionCommand):

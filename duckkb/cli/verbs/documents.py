@@ -32,7 +32,7 @@ _REASONS = {
     "name": "no record can have this name",
     "unreadable": "it cannot be read",
 }
-"""Why something is left out, by the reasons of `WalkNotes`."""
+"""Explanations of the reasons in `WalkNotes`."""
 
 
 @group("collection")

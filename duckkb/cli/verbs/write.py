@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
 _SHOWN = 20
-"""How many lines of an import's patch a dry run shows on a terminal."""
+"""The lines of an import's patch that a dry run shows on a terminal."""
 
 
 @verb("put", action="put")

@@ -28,10 +28,10 @@ _TEXTS = {
 }
 _NODE = {"label": ("label", "name"), **_TEXTS}
 _EDGE = {"relation": ("relation", "type", "label"), "file": _TEXTS["file"], "location": _TEXTS["location"]}
-"""By field of a record the attributes that give it: the first that is there."""
+"""By field of a record, the attributes that may give it; the first present one does."""
 _CONFIDENCE = ("confidence_score", "confidence")
 _WORDS = {"EXTRACTED": 1.0, "INFERRED": 0.5, "AMBIGUOUS": 0.2}
-"""What graphify says in words, as numbers of its own."""
+"""The words with which graphify grades edges, as its own numbers."""
 _UNNAMED = "related"
 _OF_GRAPH = {"nodes", "links", "edges", "directed", "multigraph", "graph", "built_at_commit"}
 _OF_NODE = {"id", *(name for names in _NODE.values() for name in names)}
