@@ -39,8 +39,8 @@ def main() -> None:
         if not stop.is_stop_requested():
             raise
     _seal()
-    # Files are closed and streams flushed: tearing down what the native libraries keep would only cost time, and a
-    # thread of theirs that is still alive then must not turn a finished command into a failed one.
+    # Files are closed and streams are flushed. Tearing down native libraries would only take time, and one of their
+    # threads that is still alive must not make a finished command fail.
     os._exit(stop.exit_code(code))
 
 
@@ -69,7 +69,7 @@ def _ask_warm_process(words: list[str]) -> int | None:
         if not warm_client.is_required(words):
             return None
         problem: BaseException = why
-    except BrokenPipeError:  # the reader has enough
+    except BrokenPipeError:  # the reader closed the pipe
         return 0
     except (KeyboardInterrupt, OSError) as error:
         problem = error
@@ -90,7 +90,7 @@ def _run(words: list[str]) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     code = run(words)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # a closed pipe or a full disk: `run` has said what there was to say
+        with suppress(OSError):  # a closed pipe or a full disk, which `run` has reported
             stream.flush()
     wiring = sys.modules.get("duckkb.app.wiring")
     if wiring is not None and warm_client.verb(words) in warm_client.SERVED and wiring.wants_to_be_warm():
@@ -109,7 +109,7 @@ def _open_closed_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, the closed one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
 

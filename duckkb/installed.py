@@ -21,7 +21,7 @@ def version_of(package: str, module: str) -> str:
             for line in lines:
                 if line.startswith("Version:"):
                     return line.removeprefix("Version:").strip()
-                if not line.strip():  # what follows is the description
+                if not line.strip():  # the description follows
                     break
     from importlib.metadata import version
 

@@ -26,9 +26,9 @@ def wait_for_lock(descriptor: int, *, exclusive: bool, deadline: float) -> bool:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
-        from random import uniform  # which few processes need
+        from random import uniform  # few processes need it
 
-        # Spread at random, so that processes that began to wait together do not go on asking together.
+        # Random pauses keep processes that began to wait together from asking together.
         time.sleep(min(remaining, pause * uniform(0.5, 1.0)))
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
     return True

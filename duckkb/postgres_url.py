@@ -16,7 +16,7 @@ _URL = re.compile(
 )
 """Stricter than libpq: a sign in a password that must be escaped would end it, and the rest would be shown as a host."""
 _HIDDEN = "•••"
-_SHORTEST = 4  # of a secret that can be taken out of a message without spoiling it
+_SHORTEST = 4  # the shortest secret that can be cut out without spoiling a message
 
 
 class PostgresUrl(Struct, frozen=True):

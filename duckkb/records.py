@@ -94,7 +94,7 @@ def identity_key(identity: Identity) -> tuple[Any, ...]:
 
     Every list of records and every tie in duckkb uses it.
     """
-    if len(identity) == 1 and type(identity[0]) is str:  # nearly all of them, and there may be millions
+    if len(identity) == 1 and type(identity[0]) is str:  # the usual case, perhaps millions of times
         return ((1, identity[0]),)
     return tuple(map(component_key, identity))
 

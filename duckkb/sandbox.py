@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 OVER_MEMORY = 77
 """The exit code of a process that exceeded its memory limit."""
-# First, so that the process runs the same version of a package that lies in several of these places.
+# First, so that the process loads the same version of a package that is in several of these places.
 _FIND_PACKAGES = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); "
 _LOOK_S = 0.05
 
@@ -54,7 +54,7 @@ def start(
         pass_fds=descriptors,
         cwd=os.sep,
         env=None if os.name == "nt" else {},
-        start_new_session=True,  # an interrupt from the keyboard is for the parent to act on
+        start_new_session=True,  # keyboard interrupts go only to the parent
     )
 
 
@@ -121,7 +121,7 @@ class Bounds:
         import resource
 
         self._sizes = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
-        with suppress(OSError):  # the kernel's choice, should the machine run out of memory all the same
+        with suppress(OSError):  # the kernel's first choice if memory runs out anyway
             Path("/proc/self/oom_score_adj").write_bytes(b"1000")
         if not by_address_space:
             threading.Thread(target=self._watch_memory, daemon=True).start()

@@ -24,7 +24,7 @@ _CONNECT_S, _LOOK_S, _LONGEST_S = 0.1, 0.05, 10.0
 _CREDENTIALS = 12  # pid, uid and gid, four bytes each
 _OTHERWISE = "the warm process speaks otherwise"
 _OFF = ("off", "0", "false", "no")
-# What a shell and a terminal set for themselves; no answer depends on it.
+# Variables that a shell and a terminal set for themselves; no answer depends on them.
 _APART = frozenset(
     b"_ PWD OLDPWD SHLVL DUCKKB_DAEMON SSH_CLIENT SSH_CONNECTION SSH_TTY TERM_SESSION_ID TMUX TMUX_PANE WINDOWID XDG_SEAT"
     b" XDG_SESSION_CLASS XDG_SESSION_ID XDG_SESSION_TYPE XDG_VTNR".split()
@@ -75,7 +75,7 @@ def answer(words: list[str]) -> Answer:
         root = _find_root(words)
         place = socket_of(root, folder)
         return _ask_process(_check_socket(place, folder), identity(root), words)
-    except (OSError, ValueError, ImportError, AttributeError) as error:  # also a system without such sockets
+    except (OSError, ValueError, ImportError, AttributeError) as error:  # or a system without such sockets
         raise Cold(str(error) or type(error).__name__) from None
 
 
@@ -190,7 +190,7 @@ def _ask_process(place: str, identity_parts: list[bytes], words: list[str]) -> A
         pid, uid = (int.from_bytes(credentials[at : at + 4], sys.byteorder) for at in (0, 4))
         if uid != os.geteuid():
             raise Cold("the process that listens is another user's")
-        # No descriptor goes with it: one that a stopped process has not taken would keep a pipe open behind this command.
+        # No descriptor is sent: a stopped process that has not taken it would keep a pipe open behind this command.
         line.sendall(make_frame(BEGUN, body))
         return _parse_answer(_answer(line, pid))
     finally:

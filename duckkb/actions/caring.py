@@ -274,7 +274,7 @@ def _link_models(cache_home: Path) -> Iterator[Path]:
     """Make a folder with links to the user's converted models; what a model would write goes beside the links."""
     try:
         folder = TemporaryDirectory(prefix="duckkb-doctor-")
-    except OSError:  # no room for it, which a check will say
+    except OSError:  # the disk is full, which a check reports
         yield cache_home
         return
     with folder as name:

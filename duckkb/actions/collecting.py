@@ -230,7 +230,7 @@ def refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None])
         base.wiring.preview(definitions)
     except OntologyError as problem:
         if all(finding.code == "E_YAML" for finding in problem.findings):
-            raise  # a file that cannot be read now says nothing of the collection
+            raise  # an unreadable file says nothing about the collection
         raise unfit(name, problem.findings) from problem
 
 

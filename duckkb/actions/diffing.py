@@ -470,11 +470,11 @@ def _filter_by_condition(difference: Diff, comparison: Comparison, matching: _Of
         problems: list[FilterError] = []
         for tree in (older, newer):
             record_type = tree.ontology.find_by_table(kind, table)
-            if record_type is None:  # a version that does not know the type neither accepts nor refuses
+            if record_type is None:  # a version without the type neither accepts nor refuses
                 continue
             try:
                 ids.append(matching(tree, record_type))
-            except FilterError as problem:  # a field may be one of the other version alone
+            except FilterError as problem:  # a field may exist only in the other version
                 problems.append(problem)
         targets += [(change.type, change.identity) for change in type_changes if any(change.id in some for some in ids)]
         type_names += [type_changes[0].type] if ids else []

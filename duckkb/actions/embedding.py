@@ -73,7 +73,7 @@ def embed_input(
 
 def _encode_argument(text: str) -> bytes:
     try:
-        return text.encode("utf-8", "surrogateescape")  # the bytes that were typed
+        return text.encode("utf-8", "surrogateescape")  # the bytes as typed
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
 

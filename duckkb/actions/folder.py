@@ -233,7 +233,7 @@ def _put_whole(target: Path, data: bytes) -> None:
     draft.unlink(missing_ok=True)
     with atomic_write.take_place(draft, target):
         atomic_write.write_new(draft, data, mode=mode)
-    with contextlib.suppress(OSError):  # it is there; should a power cut take its name, init makes it again
+    with contextlib.suppress(OSError):  # it exists; if a power cut loses its name, init makes it again
         atomic_write.fsync_folder(target.parent)
 
 

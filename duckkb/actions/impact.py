@@ -99,7 +99,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
         side_questions[1]
         if allow_weaker
         else [*side_questions[0], *(item for item in side_questions[1] if item not in side_questions[0])]
-    )  # each as its side judges it
+    )  # each with its own side's judgements
     known_keys = {question.key for of in side_questions for question in of}
     since = [] if allow_weaker else options.told(_find_new_questions(unopened, old, open_options))
     questions += [question for question in since if question.key not in known_keys]

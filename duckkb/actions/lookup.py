@@ -20,7 +20,7 @@ def record_or_document(
 ) -> dict[str, Any]:
     """Return a record by type and identity or by citation, or a document. Raises as their own functions do."""
     if citation is not None and (type, identity, document, first, lines) == (None,) * 5:
-        from duckkb.actions.tracing import resolve_citation  # few ask for one, and it brings what reads git
+        from duckkb.actions.tracing import resolve_citation  # rarely needed, and it imports git's readers
         from duckkb.review.provenance.citation import parse
 
         return resolve_citation(base, parse(citation))
@@ -34,7 +34,7 @@ def record_or_document(
     ):
         return get(base, type, identity)
     if citation is None and document is not None and type is None and identity is None:
-        from duckkb.actions.documents.reading import get_document  # with all that reads folders
+        from duckkb.actions.documents.reading import get_document  # imports the readers of folders
 
         return get_document(base, document, first=first, lines=lines)
     raise UsageError(

@@ -120,7 +120,7 @@ def page(
 def export(base: Base, type: str) -> Iterator[dict[str, Any]]:
     """Yield every record of a type as `import` takes it: fields and times."""
     kind = find_kind(base, type)
-    rows = base.tree.in_order(kind)  # those of the moment of the call: only lines are made later
+    rows = base.tree.in_order(kind)  # the rows at the time of the call; only lines are made later
     times = ((row.record, {CREATED_AT: row.record.created_at, UPDATED_AT: row.record.updated_at}) for row in rows)
     return ({**record.fields, **both} for record, both in times)
 

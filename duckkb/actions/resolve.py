@@ -19,7 +19,7 @@ from duckkb.truth.commit import outside
 from duckkb.truth.files import ids
 from duckkb.truth.files.line import LineError
 
-# What duckkb itself prints beside a record's fields; put and import take such lines back.
+# Fields that duckkb prints beside a record's own; put and import accept such lines.
 PRINTED = frozenset(
     f"{ID} {CREATED_AT} {UPDATED_AT} _type _etag _score _engine _scores _chunk _line _degraded _filled _edge _explain _depth"
     " _provenance _partial _commit _since _notices _accessed".split()
@@ -43,7 +43,7 @@ def find_kind(base: Base, name: str, otherwise: Callable[[str], str] = lambda ne
         return kind
     full = sorted(
         base.ontology, key=lambda kind: not base.tree.count(kind)
-    )  # of two as near the one that holds something
+    )  # of equally near types, the one with records
     known_names = [type_name for kind in full for type_name in (kind.name, kind.table)]
     from difflib import get_close_matches
 

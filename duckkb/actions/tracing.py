@@ -129,7 +129,7 @@ def resolve_citation(base: Base, cited: Citation) -> dict[str, Any]:
             record = _read_citation(then, cited)
         return record | _since(base, cited, record)
     record = _read_citation(base, cited)
-    with suppress(DuckkbError), closing(base.wiring.beside(None)) as now:  # one that is broken now says nothing of this
+    with suppress(DuckkbError), closing(base.wiring.beside(None)) as now:  # a base that is broken now cannot tell
         record |= _since(now, cited, record)
     return record
 

@@ -16,7 +16,7 @@ _TEXT = {"type": "string", "minLength": 1}
 _COUNT = {"type": "integer", "minimum": 1}
 _KEY = _TEXT | {"description": "The key that `store` gave, or at least 4 characters of its beginning."}
 _PATH = "relative to the knowledge base, and inside it"
-_PATHS = ("filepath", "file_path", "filename", "file_name")  # what others call it
+_PATHS = ("filepath", "file_path", "filename", "file_name")  # names in other tools
 _COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; made by the first action that stores."}
 
 

@@ -167,7 +167,7 @@ class VectorStore:
             state.refuse_unwritable(target)
         except OSError as error:
             raise state.refusal(f"{path} cannot be made a knowledge base", error) from error
-        with self._elsewhere(target)():  # it loads
+        with self._elsewhere(target)():  # check that it loads
             vector_base.write(root, target)
         return str(target)
 
@@ -192,7 +192,7 @@ def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
     check_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
     vectors.embed_before(base, kind, TEXT, text)
     if not is_there:
-        with suppress(Conflict):  # another process made it meanwhile; `store` will see what it is
+        with suppress(Conflict):  # another process made it meanwhile; `store` checks its kind
             create(base, name, _build_definition(base, name))
 
 
@@ -208,7 +208,7 @@ def _find_nearest_rows(base: Base, kind: RecordType, chunks: "np.ndarray", text:
     notices = compute_missing_vectors(base, [kind])
     rows_by_id = {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k)}
     same = frozenset(row.record.id for row in _find_holders(base, kind, text))
-    if same - rows_by_id.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
+    if same - rows_by_id.keys():  # other texts may be at distance 0, too; they must not displace this one
         rows_by_id |= {
             row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k, same)
         }
@@ -332,7 +332,7 @@ def _find_row(base: Base, kind: RecordType, key: Any) -> StoredRow:
     message = f"{kind.name}: no record with the key {key!r}"
     if len(key) < _SHORTEST_PREFIX:
         raise NotFound(message, suggestion=f"give the key, or at least {_SHORTEST_PREFIX} characters of its beginning")
-    behind = base.tree.in_order(kind, behind=(key,))  # the keys that begin so stand there, one after the other
+    behind = base.tree.in_order(kind, behind=(key,))  # keys with this prefix follow each other there
     rows_by_key = {_read_key(row): row for row in takewhile(lambda row: _read_key(row).startswith(key), behind)}
     if len(rows_by_key) == 1:
         return next(iter(rows_by_key.values()))

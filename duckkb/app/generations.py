@@ -17,7 +17,7 @@ from duckkb.ports import Ahead
 
 Answer = TypeVar("Answer")
 
-_ATTEMPTS = 4  # of a question, whose last is alone
+_ATTEMPTS = 4  # attempts of a question; the last runs alone
 
 
 class Generation:
@@ -40,10 +40,10 @@ class Generations:
     def __init__(self, first: Base, load: Callable[[], Base], is_behind: Callable[[Base], bool]) -> None:
         self._load, self._is_behind = load, is_behind
         self._newest = Generation(first)
-        self._live = [self._newest]  # also those before it that are read
+        self._live = [self._newest]  # the newest, and older ones with readers
         self._is_closed = False
         self._counting, self._looking = Lock(), RLock()
-        self._begun = self._seen = 0  # looks at the files: the last that has begun, and the last that has ended
+        self._begun = self._seen = 0  # numbers of the last look at the files begun, and ended
 
     def ask(
         self,
@@ -93,7 +93,7 @@ class Generations:
         """Hold a generation for the time of a read."""
         look_number = self._begun
         with self._looking if looks or self._newest.is_behind else nullcontext():
-            if looks and self._seen <= look_number:  # else one has looked who began after this was asked
+            if looks and self._seen <= look_number:  # else a look that began after this question has ended
                 self._begun += 1
                 self._update_newest()
                 self._seen = self._begun
@@ -113,7 +113,7 @@ class Generations:
         before = self._newest
         if self._is_closed or before.is_behind or self._is_behind(before.base):
             generation = Generation(self._load())
-            generation.base.dropped = before.base.dropped  # what lies on disk may not have been made anew yet
+            generation.base.dropped = before.base.dropped  # dropped files may not have been rebuilt yet
             with self._counting:
                 self._newest, self._is_closed = generation, False
                 self._live.append(generation)
@@ -141,7 +141,7 @@ def hold_source(answer: Iterator[Answer], stack: ExitStack) -> Any:
 
     def to_its_end() -> Generator[Answer | None, None, None]:
         with stack:
-            yield None  # from now on it is let go with the iterator, also of one that nobody reads
+            yield None  # from here on closing the iterator closes its source, even unread
             yield from answer
 
     iterator = to_its_end()

@@ -90,13 +90,13 @@ class KnowledgeBase:
     def __init__(self, root: Path, chosen: OpenOptions) -> None:
         self._root, self._chosen, self._lock, self._wiring_turn = root, chosen, CallLock(), Lock()
         self._wired = self._wire()
-        self._base = self._load_base()  # of who writes; of who reads too, until somebody writes
+        self._base = self._load_base()  # the writers' base, and the readers' until the first write
         self._is_just_opened = chosen.command
         self._generations: Generations | None = None
         if not chosen.command and self._base.is_quickly_loaded:
             self._generations = Generations(self._base, self._load_base, self._is_behind)
         config.remember_schemas(self._base.wiring.env)
-        self._other: KnowledgeBase | None = None  # the one that the vector actions work on
+        self._other: KnowledgeBase | None = None  # the base of the vector actions, if another
 
     def __enter__(self) -> "KnowledgeBase":
         return self
@@ -390,7 +390,7 @@ class KnowledgeBase:
             self._close_base()
             self._base = self._load_base()
         elif self._base.is_generation and self._base.wiring.at is None:
-            self._base = self._load_base()  # what was loaded first stays with who reads
+            self._base = self._load_base()  # the first base stays with readers
         else:
             booting.refresh(self._base)
         return self._base
@@ -411,7 +411,7 @@ class KnowledgeBase:
         return booting.boot(parts.wiring, parts.cache)
 
     def _wire(self) -> "Wired":
-        stamp = config.stamp(self._root)  # before it is read: what changes meanwhile is seen by the next call
+        stamp = config.stamp(self._root)  # before the load, so that the next call sees later changes
         _, wiring = wire(self._root, self._chosen)
         return Wired(stamp, wiring, booting.caches(wiring))
 

@@ -26,7 +26,7 @@ from duckkb.truth.git.repository import head_commit
 
 Answer = TypeVar("Answer")
 
-_MOST_BASES = 2  # that which is published, and that which was just now
+_MOST_BASES = 2  # the published commit, and the one before
 
 
 class PublishedKnowledgeBase(KnowledgeBase):
@@ -48,7 +48,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
         self._held, self._is_open = ExitStack(), False
         self._other = None
         try:
-            if chosen.command:  # it sees one commit
+            if chosen.command:  # a command sees one commit
                 self._held.enter_context(self._target.reading())
                 self._is_open = True
             self._answer(lambda base: None)
@@ -92,7 +92,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
             except DuckkbError:
                 raise
             except Exception as problem:
-                if held_already:  # what the database says comes to whoever asked as the target words it
+                if held_already:  # errors of the database reach the caller in the target's words
                     self._is_open = False
                     self._held.__exit__(type(problem), problem, problem.__traceback__)
                 raise

@@ -185,7 +185,7 @@ class VectorTables:
         return [{**row.values, SCORE: row.score, RERANKED: score} for row, score in scored_rows[:final]]
 
     def _find_neighbours(self, search: NeighbourSearch, names: SafeNames, vector: Sequence[float]) -> list[Neighbour]:
-        from duckkb.tables.nearest import look, nearest_rows  # which import the driver
+        from duckkb.tables.nearest import look, nearest_rows  # they import the driver
 
         with self._postgres.reading() as cursor:
             return nearest_rows(cursor, search, names, look(cursor, search, names, len(vector)), vector)

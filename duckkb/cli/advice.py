@@ -109,9 +109,7 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     keeps_help = {"-h", "--help"} & {*args} or any(map(_can_hold_secret, args))
     command = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
     advice = "" if keeps_help else _mend(duckkb, slip, front, words, _MOST_SLIPS)
-    if (
-        command and f" {better}" not in advice and slip.ctx.parent is None
-    ):  # what the message names lacks something that only the caller knows
+    if command and f" {better}" not in advice and slip.ctx.parent is None:  # only the caller knows the missing part
         return f"{command} --help"
     return advice or f"{slip.ctx.command_path} --help"
 
@@ -228,7 +226,7 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     if problem.better:
         yield _name_type(problem.ctx, [*before, *_replace_verb(problem, args[at:])])
     if is_below and problem.ctx is not None:
-        if problem.word not in _USUAL:  # else it is no word for another verb
+        if problem.word not in _USUAL:  # a usual verb is no other tool's word
             yield from _suggest_usual_verb(_Slip(problem.ctx), [*before, *args[at:]])
         yield from _suggest_usual_verb(_Slip(problem.ctx), before)
         yield before
@@ -484,7 +482,7 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if last == "json_text":
         from duckkb.actions.writing import repair_json
 
-        json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
+        json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # restores what the shell split
         line = [word if word != pair else json_text or '{"id": "..."}' for word in kept_words]
         yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():

@@ -48,7 +48,7 @@ def format_as_markdown(lines: Sequence[Line]) -> list[str]:
 
 def format_as_xml(lines: Sequence[Line]) -> list[str]:
     """Format documents as an XML root with an element each; characters not allowed in XML 1.0 are left out."""
-    from xml.sax.saxutils import escape, quoteattr  # and with it what fetches URLs
+    from xml.sax.saxutils import escape, quoteattr  # imports urllib, too
 
     xml_lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<documents>"]
     for line in lines:

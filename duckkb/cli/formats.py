@@ -18,12 +18,12 @@ from duckkb.cli.printed import escape_workflow_commands, one_line
 from duckkb.review.reports import markup
 
 Record = Mapping[str, Any]
-_PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # names of fields that Markdown reads as they are
+_PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # field names that Markdown shows unchanged
 _LINE_ENDS = ("\x85", "\u2028", "\u2029")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in _LINE_ENDS}
 _GAP = "  "
-_NARROWEST = 8  # a column is not cut below this: the lines of many columns are then longer than the terminal
-_WIDEST = 200  # of a cell where there is no terminal to fit
+_NARROWEST = 8  # the least width of a column, even where lines then exceed the terminal
+_WIDEST = 200  # the most width of a cell without a terminal
 _ELLIPSIS = "…"
 
 
@@ -117,7 +117,7 @@ def format_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
     lines = []
     for values in (columns, *(_make_row(record, columns) for record in records)):
         line = io.StringIO()
-        csv.writer(line).writerow(values)  # with its own CR LF: only then it quotes either of them in a value
+        csv.writer(line).writerow(values)  # its own CR LF makes it quote either in a value
         lines.append(line.getvalue().removesuffix("\r\n"))
     return RowLines(tuple(lines))
 
@@ -163,7 +163,7 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
     """Cut a text to one line of at most `limit` display columns; return it and whether anything is missing."""
-    start = text[: 2 * limit + 8]  # a text may be megabytes; the rest of what combines with its last place is cut too
+    start = text[: 2 * limit + 8]  # a text may be megabytes; combining marks at the cut may be lost
     line = one_line(start)
     if len(start) == len(text) and (len(line) * 2 <= limit or markup.places(line) <= limit):
         return line, False

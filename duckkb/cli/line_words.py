@@ -11,7 +11,7 @@ import click
 from duckkb.errors import shell_word
 
 _TYPE_AND_IDENTITY = re.compile(r"([^./:][^/:]*)[/:](?!//)(.+)", re.DOTALL)
-MANY = "1000000"  # a limit is never more than there are records
+MANY = "1000000"  # limits are lowered to the number of records
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 Line = list[str]
 
@@ -129,7 +129,7 @@ def split_identities(words: Sequence[str], args: Line) -> Iterator[Line]:
     """Yield the line with TYPE/IDENTITY or TYPE:IDENTITY as two words; a citation stays a single word."""
     parts = {word: match.groups() for word in words if (match := _TYPE_AND_IDENTITY.fullmatch(word))}
     kinds = {kind for kind, _ in parts.values()}
-    if len(parts) > 1 and len(kinds) == 1:  # `rename T/A T/B`: the type stands once, unless the verb takes it twice
+    if len(parts) > 1 and len(kinds) == 1:  # `rename T/A T/B` takes the type once
         plain = [parts[word][1] if word in parts else word for word in args]
         at = next(at for at, word in enumerate(args) if word in parts)
         yield [*plain[:at], *kinds, *plain[at:]]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from duckkb.errors import DuckkbError, Finding
 
 
-_MOST_FINDINGS = 36  # lines: with the error and what to try a screen of 40
+_MOST_FINDINGS = 36  # lines: 40 with the error and the suggestion
 
 
 class VerbGroup(click.Group):
@@ -124,9 +124,9 @@ def run(args: Sequence[str]) -> int:
 
         if isinstance(problem, click.NoSuchOption):
             problem = click.NoSuchOption(problem.option_name, possibilities=near_options(problem), ctx=problem.ctx)
-        message = problem.format_message().replace("\n\t", " ")  # choices come a line each
+        message = problem.format_message().replace("\n\t", " ")  # choices are on lines of their own
         return printed.error(message, "E_USAGE", advise(duckkb, problem, args), 2)
-    except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
+    except (BrokenPipeError, SystemExit):  # click exits only where it finds the pipe closed
         return _quiet_pipe()
     except Exception as problem:
         # A signal inside a library, or while one was being imported, may come out as any error.

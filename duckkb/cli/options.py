@@ -112,7 +112,7 @@ def choose_format(default: str = "jsonl") -> str:
     params = click.get_current_context().command.params
     format_types = (
         format_type.type for format_type in params if isinstance(format_type.type, Format)
-    )  # before the verb any has a name
+    )  # given before the verb, `md` is not resolved yet
     return next((format_type.convert(form, None, None) for format_type in format_types if form == "md"), form)
 
 

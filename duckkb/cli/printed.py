@@ -22,7 +22,7 @@ from duckkb.rules.invisible import visible
 
 _LONGEST = 1_000
 _ENDS = re.compile("[\t\n]")
-# How a line of a job's log is a command to GitHub: `::` at its start, or `##[` anywhere.
+# GitHub obeys lines of a job's log with `::` at their start, or `##[` anywhere.
 _COMMAND = re.compile(r"^(?P<indent>\s*):(?=:)|#(?=#\[)", re.MULTILINE)
 
 

@@ -190,7 +190,7 @@ def open_named_base(
             if problem.code in ("E_NOT_FOUND", "E_UNKNOWN_TYPE"):
                 out.tell(
                     notice for notice in kb.notices if notice.code == "W_PARTIAL"
-                )  # it may be there, and out of sight
+                )  # it may exist without being visible
             raise
 
 

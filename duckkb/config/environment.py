@@ -35,7 +35,7 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
         writer=variables.get("DUCKKB_WRITER") or None,
         trust=variables.get("DUCKKB_TRUST") or None,
         backend=variables.get("DUCKKB_BACKEND") or None,
-        # A word that nobody expected switches the sandbox on: the safe side.
+        # An unknown word turns the sandbox on, to be safe.
         sandbox=variables.get("DUCKKB_SANDBOX", "").strip().lower() not in _OFF,
         agent=variables.get("DUCKKB_AGENT", "").strip().lower() not in _OFF,
         daemon=variables.get("DUCKKB_DAEMON", "").strip().lower(),
@@ -142,7 +142,7 @@ def forge_page(environ: Mapping[str, str] | None = None) -> str:
     """Return the repository's page in a GitHub job (`https://github.com/team/kb`); empty elsewhere."""
     variables = os.environ if environ is None else environ
     server, repository = variables.get("GITHUB_SERVER_URL", ""), variables.get("GITHUB_REPOSITORY", "")
-    is_alike = variables.get("GITEA_ACTIONS") or variables.get("FORGEJO_ACTIONS")  # which have other addresses
+    is_alike = variables.get("GITEA_ACTIONS") or variables.get("FORGEJO_ACTIONS")  # their pages have other addresses
     is_known = re.fullmatch(r"https?://[\w.:-]+", server) and re.fullmatch(r"[\w.-]+/[\w.-]+", repository)
     return f"{server}/{repository}" if is_known and not is_alike else ""
 

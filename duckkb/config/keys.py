@@ -339,7 +339,7 @@ def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> 
     _check_model(sections[("global",)], values)
     _check_model_names(sections[("global",)], values)
     if values["global.models"]:
-        from duckkb.llm.registry import read_models  # few bases have any
+        from duckkb.llm.registry import read_models  # few bases configure any
 
         values["global.models"] = read_models(sections[("global",)].sub("models"), origins)
     _check_answer_model(sections[("global",)], values)
@@ -373,7 +373,7 @@ def _list_paths() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 _PATHS = _list_paths()
-_ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name that stands in several
+_ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name with several
 
 
 def _check_model(section: Section, values: Mapping[str, Any]) -> None:

@@ -149,7 +149,7 @@ def _resolve_folder(start: Path, name: str) -> Path | None:
     try:
         return (start / Path(name).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):
-        # No such user, a loop of links, a NUL.
+        # An unknown user, a loop of links, or a NUL.
         return None
 
 
@@ -181,7 +181,7 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
                 (entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries
             )
     except OSError:
-        # Reading it as a file will say what is wrong with it.
+        # Reading it as a file reports the problem.
         yield folder
         return
     for name, is_folder, is_link in children:
@@ -212,7 +212,7 @@ def _read(root: Path, path: str) -> Document:
 
 
 def _has_lost_content(root: Path, path: str) -> bool:
-    from duckkb.truth.git import absent  # which asks git
+    from duckkb.truth.git import absent  # it runs git
 
     return absent.is_held_at_head(root, path)
 

@@ -46,7 +46,7 @@ def demands(settings: Settings, kinds: Iterable[RecordType] = ()) -> dict[str, s
             values[f"{kind.name}.embedding.base_url"] = type_embedding.address
             values[f"{kind.name}.embedding.api_key_env"] = type_embedding.key_variable
     for name, endpoint in (("rerank", settings.rerank), ("expand", settings.expand)):
-        if endpoint.is_asked:  # also at the address of this machine: a clone must not send anything to a port of it
+        if endpoint.is_asked:  # even on this machine: a clone must not send anything to its ports
             values |= {f"global.{name}.base_url": endpoint.base_url, f"global.{name}.api_key_env": endpoint.api_key_env}
     for model in settings.models.values():
         for index, provider in enumerate(model.providers):

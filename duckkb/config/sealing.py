@@ -86,7 +86,7 @@ def _read(path: Path) -> str:
 
 def _keep_off_disk(home: SealedHome) -> None:
     tempfile.tempdir = str(home.temporary)
-    os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = tempfile.tempdir  # of git, and of what a base's commands run
+    os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = tempfile.tempdir  # for git, and for a base's commands
     if os.name != "nt":
         import resource
 

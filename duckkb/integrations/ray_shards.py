@@ -59,7 +59,7 @@ def _build(shard: Shard, root: str, out: str, everything: bool, lock_timeout: fl
     try:
         with app.open(root, lock_timeout=lock_timeout) as kb:
             return kb.index_build_shard(shard, Path(out), everything=everything, options=JobOptions(wait=True))
-    except DuckkbError as problem:  # which a retry does not mend; given back so that it can be sent
+    except DuckkbError as problem:  # a retry would not help; returned, since results are sent
         arguments = problem.message, problem.code, problem.suggestion, dict(problem.details), tuple(problem.findings)
         return DuckkbError(*arguments, problem.exit_code)
 

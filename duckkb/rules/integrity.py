@@ -270,7 +270,7 @@ def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     if not isinstance(kind, EdgeType) or not (sides := list_limited_ends(kind)):
         return
     seen_nodes: set[tuple[int, Ref]] = set()
-    for row in sorted(view.compared(kind), key=lambda row: view.before(row) is None):  # what is stored comes first
+    for row in sorted(view.compared(kind), key=lambda row: view.before(row) is None):  # stored records first
         end_pair = view.ends(kind, row.record.identity)
         nodes = [(side, node) for side in sides if (node := end_pair[side]) and not isinstance(node, Ambiguous)]
         too_many = [
@@ -281,7 +281,7 @@ def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
             yield make_finding(
                 row, "E_CARDINALITY", message, f"delete the other {kind.name} edge, or change `cardinality`"
             )
-        if not (too_many and view.is_write):  # what is refused stands in nobody's way
+        if not (too_many and view.is_write):  # a refused edge does not count against others
             seen_nodes.update(nodes)
 
 

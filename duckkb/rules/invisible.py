@@ -24,7 +24,7 @@ _KINDS = (
     ("a tag character", re.compile(f"[{_TAGS}]")),
 )
 _EMOJI_FORM, _TEXT_FORM, _JOINER, _NON_JOINER = "\ufe0f", "\ufe0e", "\u200d", "\u200c"
-# Scripts whose letters take other forms beside others: Arabic, Syriac, N'Ko and those of India and its neighbours, from
+# Scripts whose letters change form beside others: Arabic, Syriac, N'Ko and those of India and its neighbours, from
 # Tifinagh to Adlam and Brahmi's descendants beyond the first plane.
 _JOINING = re.compile(
     "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1900-\u1cff\u2d30-\u2d7f\ua840-\ua8ff\ua980-\ua9ff\uaae0-\uabff"
@@ -32,7 +32,7 @@ _JOINING = re.compile(
 )
 _KEYCAP = frozenset("0123456789#*")
 _ESCAPED = re.compile(r"\\u|\\[bf]")
-# How what is not seen begins in UTF-8, and escapes.
+# The first bytes of invisible characters in UTF-8, and escapes.
 _BEGINNINGS = (
     b"\\u", b"\\b", b"\\f", b"\xc2", b"\xcd\x8f", b"\xd8\x9c", b"\xe1\x85", b"\xe1\x9e", b"\xe1\xa0", b"\xe2\x80", b"\xe2\x81",
     b"\xe3\x85\xa4", b"\xef\xb8", b"\xef\xbb\xbf", b"\xef\xbe\xa0", b"\xef\xbf", b"\xf3\xa0",
@@ -40,7 +40,7 @@ _BEGINNINGS = (
 _JSON_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
-# Letters of Greek, Cyrillic, Armenian and Cherokee, and forms of Latin ones, that are drawn as Latin letters are.
+# Letters of Greek, Cyrillic, Armenian and Cherokee, and forms of Latin ones, that look like Latin letters.
 _LOOK_ALIKES = re.compile(
     "[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03b1\u03b9\u03bd\u03bf\u03c1\u03c5\u03f2\u03f3"
     "\u0405\u0406\u0408\u0410\u0412\u0415\u041a\u041c-\u041e\u0420-\u0423\u0425\u0430\u0435\u043e\u0440\u0441\u0443\u0445"

@@ -21,7 +21,7 @@ from duckkb.search.ranking import Fused, rank_keys
 _DECAY, _LEAST_POSITION = 5.5, 0.01
 _BLENDS = ((3, 0.75), (10, 0.60))
 _BLEND_BEYOND = 0.40
-_PLACES = 12  # decimals that scores are compared by
+_PLACES = 12  # decimals in which scores are compared
 
 
 class Blended(Struct, frozen=True):

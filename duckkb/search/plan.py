@@ -59,7 +59,7 @@ def plan(ask: Intent, records: int, base: Settings) -> Plan:
     settings = settings_of([kind.policy for kind in kinds], base)
     fusion, expansion = ask.fusion or settings.fusion, ask.expansion or settings.expansion
     if ask.vector is not None or "vector" not in lanes:
-        expansion = Expansion("none")  # a vector that the caller gives is asked as it is
+        expansion = Expansion("none")  # a given vector is asked unchanged
     return Plan(mode, lanes, limit, depth, fusion, expansion, notices)
 
 
@@ -81,10 +81,10 @@ def _can(kind: RecordType, mode: Mode | None) -> bool:
 def _filter_only(ask: Intent, limit: int) -> Plan:
     kinds = ask.kinds
     if ask.mode not in (None, "where"):
-        _resolve_mode(ask.mode, ask)  # what no text can be asked is refused for that, not for the text that is missing
+        _resolve_mode(ask.mode, ask)  # refuses types without this lane before a missing text
         name, flag = kinds[0].name if len(kinds) == 1 else "all", _FLAGS[ask.mode]
         command = f'duckkb find {name} "what you look for" {flag}'
-        if ask.where is not None:  # a filter alone is none of the modes
+        if ask.where is not None:  # a filter alone has no mode
             command = f"duckkb find {name} -w {shell_word(ask.where)}"
         raise UsageError(f"{flag} needs a query text", suggestion=command)
     if ask.where is None:

@@ -23,7 +23,7 @@ from duckkb.tables.names import column_name, invalid
 Sign = Literal["=", ">", ">=", "<", "<=", "is null", "in"]
 _OPERATORS: Mapping[str, Sign] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _MOST_VALUES = 10_000
-_MOST_BITS = 4_096  # of a whole number: more digits than a float8 can have
+_MOST_BITS = 4_096  # bits of an integer, more than a float8 can hold
 _REMEDY = "a filter has column: value, null, [values] or {$gt, $gte, $lt, $lte: value}; columns of the table alone"
 _WRITTEN = (bool, int, float, Decimal, str, date, time, UUID, bytes)
 _FITTING: Mapping[str, tuple[type, ...]] = {"N": (int, float, Decimal), "B": (bool,), "S": (str, UUID), "E": (str,)}
@@ -119,7 +119,7 @@ def _explain_mismatch(column: TableColumn, value: object) -> str:
         return f"is {column.type}: {_UNCOMPARED.get(column.base, 'arrays')} can be compared with null alone"
     fits = isinstance(value, _FITTING.get(column.category, (str, date, time, UUID, bytes)))
     if column.category == "N" and not is_number(column):
-        fits = isinstance(value, (int, float, Decimal, str))  # money, and numbers of objects
+        fits = isinstance(value, (int, float, Decimal, str))  # money, and object ids
     if not fits or (isinstance(value, bool) and column.category != "B"):
         return f"is {column.type}, and is not compared with {_SAID.get(type(value), 'a ' + type(value).__name__)}"
     if column.category == "E" and value not in column.labels:

@@ -23,7 +23,7 @@ from duckkb.tables.statement import Statement, other_dimension
 _ITERATIVE = (0, 8)
 """The version of pgvector from which an index can be read until there are enough rows."""
 _READ_ON = "SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL ivfflat.iterative_scan = relaxed_order"
-_LONGEST_NUMBER = 4_000  # digits; Python reads no longer ones
+_LONGEST_NUMBER = 4_000  # digits; Python parses no longer integers
 
 
 def look(

@@ -21,7 +21,7 @@ _SESSION = {
 """Settings that fix how values look, whoever asks."""
 _SET = "SELECT pg_catalog.set_config(s.name, s.value, true) FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) AS s(name, value)"
 _TOO_LATE = "57014"
-_VALUES = {"22P02", "22003", "22007", "22008"}  # a value that does not fit its type
+_VALUES = {"22P02", "22003", "22007", "22008"}  # SQL states of values that do not fit their type
 
 
 class Postgres:
@@ -61,7 +61,7 @@ class Postgres:
                     cursor.execute(_SET, (list(settings), list(settings.values())))
                     yield cursor
             except Error as error:
-                raise self._problem(error) from None  # its own text and frames may hold the URL
+                raise self._problem(error) from None  # its text and frames may hold the URL
             except UnicodeError:
                 message = "[database] a value of the database is no UTF-8"
                 raise StateError(message, "E_DATABASE", "ask for other columns, or mend the value") from None
@@ -80,7 +80,7 @@ class Postgres:
             self._connection = psycopg.connect(
                 self._url.url,
                 autocommit=True,
-                prepare_threshold=None,  # poolers that hand a connection on after each transaction know no statements of ours
+                prepare_threshold=None,  # poolers that reassign a connection after each transaction lose prepared statements
                 connect_timeout=max(1, int(self._connect_s)),
                 tcp_user_timeout=int(1000 * (self._connect_s + self._statement_s)),
                 application_name="duckkb",

@@ -34,7 +34,7 @@ class Statement:
         distance = self._build_distance(SQL("{}::{}").format(self._vector, self._type("vector")), self._question)
         more: list[Composable] = []
         if not self._column.dimension:
-            # To compare another length is an error, and PostgreSQL chooses in which order conditions are looked at.
+            # Comparing vectors of unequal length is an error, and PostgreSQL chooses the order of conditions.
             distance = SQL("CASE WHEN {} = %(dimension)s THEN {} END").format(length, distance)
             more.append(SQL("{} = %(dimension)s").format(length))
         keys = [SQL("t.{}").format(quote_names(name)) for name in self._table.key]

@@ -116,7 +116,7 @@ class Migrations:
             new, differing = _compare_records(base, kind, records)
             changes = [*new, *(differing if update else ())]
             items = ((f"{source.name} {record['id']}", writing.plain(base, record)) for record in changes)
-            check_records(base, kind, items, single=False, partial=True)  # before a collection is made for them
+            check_records(base, kind, items, single=False, partial=True)  # before their collection is made
             if definition and not dry_run:
                 create(base, kind.name, definition)
         pending = self._put(kind.name, changes, is_new=bool(definition)) if changes and not dry_run else 0
@@ -139,7 +139,7 @@ class Migrations:
                 return writing.put(base, name, records, merge=True, embed=False).pending
         except BaseException:
             if is_new:
-                with suppress(DuckkbError):  # one that holds records stays
+                with suppress(DuckkbError):  # a collection with records stays
                     Collections(self._base).remove(name)
             raise
 

@@ -14,7 +14,7 @@ Ask = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
 READS = ("types", "schema", "find", "get", "neighbors", "path", "sql")
 PROPOSE = "propose_put"
 _PROPOSED = " Nothing is changed: it becomes a proposal on a branch, which somebody reviews."
-_OF_WRITERS = frozenset({"dry_run", "embed"})  # a proposal is one, and is embedded once it is merged
+_OF_WRITERS = frozenset({"dry_run", "embed"})  # a proposal is a dry run already, and is embedded after its merge
 _TIMEOUT_S = 120.0
 
 

@@ -28,8 +28,8 @@ from duckkb.review.provenance.citation import parse
 Listener = Callable[[ContentDelta | ReasoningDelta], None]
 
 _NEAREST = 3
-_JUDGED = 10  # of the packed records, best first: how far the support of a question is looked for
-_ROOM = 1_024  # tokens that are left to an answer
+_JUDGED = 10  # packed records, best first, that are judged for support
+_ROOM = 1_024  # tokens reserved for the answer
 
 
 class Evidence(Struct, frozen=True):

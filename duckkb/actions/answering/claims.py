@@ -49,7 +49,7 @@ _SAME: Mapping[int, str] = {
 _LETTER = "A-Za-z_\u00c0-\u024f"
 _WITHIN = re.compile(rf"[{_LETTER}]\0[{_LETTER}]|\d\0\d|\d[.,]\0\d|\d\0[.,]\d")
 """A place (NUL) in the middle of a word or a number."""
-_NEAR = 40  # characters before a word that tell whether it begins a sentence
+_NEAR = 40  # characters before a word that show whether it begins a sentence
 _ELLIPSIS = re.compile(r"\s*(?:\[?…+\]?|\[?\.{3,}\]?)\s*")
 
 

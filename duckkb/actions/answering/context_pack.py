@@ -46,8 +46,8 @@ _FORMAT = "duckkb pack 1"
 _NEIGHBORS = 10
 _SHARE = 4
 """A whole record takes at most this part (1/4) of a budget where a chunk of it would do, so that others have room."""
-_DIGEST = 12  # hex digits as a model reads them
-_MOST_OMITTED = 3  # that an object names: the nearest, of which one may be worth a larger budget
+_DIGEST = 12  # hex digits that a model sees
+_MOST_OMITTED = 3  # the best omitted results, named so that the caller can raise the budget
 
 
 class Entry(Struct, frozen=True):
@@ -221,7 +221,7 @@ class _Sources(Struct, frozen=True):
             return cls(None, frozenset())
         try:
             is_read_alike = read_alike(base, source.at)
-        except DuckkbError:  # there is no configuration, or none that loads: nothing resolves there
+        except DuckkbError:  # without a configuration that loads, no citation resolves
             return cls(None, frozenset())
         rows: dict[str, tuple[RecordType, list[StoredRow]]] = {}
         for candidate in filter(lambda candidate: is_read_alike(candidate.kind), candidates):
@@ -265,7 +265,7 @@ def _build_candidate(base: Base, hit: Hit, question: str) -> _Candidate:
     kind = find_kind(base, hit.type)
     row = base.tree.by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
-    score = None if hit.score is None else round(hit.score, 3)  # machines differ in the seventh place
+    score = None if hit.score is None else round(hit.score, 3)  # the seventh decimal depends on the machine
     candidate = _Candidate(kind, row, hit.chunk, score)
     if candidate.is_document and (hit.chunk is None or hit.chunk.field != TEXT):
         return replace(candidate, chunk=_pick_best_chunk(base, kind, hit.id, question))

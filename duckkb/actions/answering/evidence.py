@@ -33,7 +33,7 @@ ENOUGH_WORDS = 0.4
 ENOUGH_LEAD = 3.0
 """The lead that suffices where no packed record is searched by words."""
 _PER_LEAD = 25
-_NOT_BELOW = 1e-3  # of a deviation: a base of one text would make any lead endless
+_NOT_BELOW = 1e-3  # the least deviation: a base of one text would make any lead infinite
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _ASKING = re.compile(
     r"\b(?:who|whom|whose|what|which|when|where|why|how|much|many|long|often|is|are|was|were|be|been|am|do|does|did|done|can|could|will"

@@ -34,7 +34,7 @@ _BEHIND_CODE = re.compile(rf"[ \t]+\[{_NUMBERS}\][ \t]*$", re.MULTILINE)
 _CLOSING = r"[\"'”’」』）)\]】*_]*"
 _END = re.compile(
     rf"[。！？]+{_CLOSING}{_CITED}[。]?|[.!?…]+{_CLOSING}{_CITED}[.]?(?=\s|$)"
-    rf"|(?:\[\s*{_NUMBERS}\s*\]|[】］])[ \t]*(?=\n\s*[^a-z\s])"  # a line that ends with a citation, and another begins
+    rf"|(?:\[\s*{_NUMBERS}\s*\]|[】］])[ \t]*(?=\n\s*[^a-z\s])"  # a citation at the end of a line, and a new line
 )
 _ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|vs|cf|approx|ca|Mr|Mrs|Ms|Dr|Prof|St|No|Fig|Inc|Ltd)|\b[A-Z])\.$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -43,7 +43,7 @@ _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)、])\s+|\s*\d{1,3}、")
 _LEAD = {"item": _ITEM, "quotation": re.compile(r"\s*(?:>\s?)+")}
 _RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}$")
 _TABLE_RULE = re.compile(r"\s*+\|?\s*+:?-{2,}+[\s|:-]*+$")
-_LONG_HEADING = 8  # words: what has more says something
+_LONG_HEADING = 8  # words; a longer heading makes a claim
 _ALONE = frozenset(("yes", "no", "是", "是的", "不", "不是", "可以", "不可以", "能", "不能", "对"))
 
 

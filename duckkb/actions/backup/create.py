@@ -85,7 +85,7 @@ def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tup
         if kind.source is None:
             continue
         folders.append((root / kind.source.path).resolve())
-        for entry in walk(root, replace(kind.source, hidden=True, gitignore=False)):  # a backup rather has too much
+        for entry in walk(root, replace(kind.source, hidden=True, gitignore=False)):  # rather too much than too little
             if isinstance(entry, tuple):
                 documents.append(folders[-1] / (find_inner_file(kind.source, entry[0]) or entry[0]))
             elif entry.is_error:

@@ -36,7 +36,7 @@ def run(
     the fix, in messages. Raises `errors.Refused` where it fails or takes more than `seconds`; its child
     processes are then ended too.
     """
-    with TemporaryFile() as error_output:  # no pipe: what the command leaves behind could hold it open for ever
+    with TemporaryFile() as error_output:  # not a pipe, which a left-over child could hold open for ever
         try:
             process = subprocess.Popen(
                 command,

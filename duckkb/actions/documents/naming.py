@@ -96,7 +96,7 @@ def _build_document(kind: NodeType, part: Part) -> CollectionDocument:
 def document_at(base: Base, kind: NodeType, path: str) -> CollectionDocument:
     """Return the document at a path of a collection."""
     part = base.tree.parts.get(place_path(source_of(kind), path))
-    if part is None:  # the name of its file has another form than NFC
+    if part is None:  # the file's name is not in NFC
         row = base.tree.get(kind, (path,))
         assert row is not None, "a document of the tree has its record"
         part = base.tree.parts[row.path]
@@ -225,7 +225,7 @@ def _iter_candidates(base: Base, documents: Sequence[CollectionDocument], text: 
         yield from by_id
         if by_id:
             return
-    # links on this machine are nothing that who sees a part of the base may find out about
+    # callers who see a part of the base may not learn of links on this machine
     path = Path(plain_name).resolve() if "\0" not in plain_name and not base.is_narrowed else None
     for kind in documents_of(base) if path is not None else ():
         folder = base.root.resolve() / source_of(kind).path

@@ -58,7 +58,7 @@ def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Upda
     kinds = documents_of(base, names)
     notices: list[Notice] = []
     fetch_findings = [*(_pull(base, kinds, notices) if pull else ()), *_run_commands(base, kinds, notices)]
-    if pull or base.ontology.update_commands:  # else the files are as this base was opened or refreshed just now
+    if pull or base.ontology.update_commands:  # else the base was opened or refreshed just now
         boot.refresh(base)
     result = take_collections_in(base, kinds, notices)
     return replace(result, refused=(*fetch_findings, *result.refused))

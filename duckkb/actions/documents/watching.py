@@ -68,7 +68,7 @@ class Watch(Struct):
 
     def _follow(self, watch: Callable[..., Iterator[Any]]) -> None:
         """Update at each change, until the set of watched folders changes."""
-        stamp, is_first = self._stamp_folders(), True  # what changed before anybody listened is looked for
+        stamp, is_first = self._stamp_folders(), True  # finds changes from before the watch began
         folders = {folder.resolve(): source for folder, source in self._folders.items()}
         places = _list_places(folders)
         for changes in _iter_changes(watch, folders, places):

@@ -26,7 +26,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
-_EXACT_DIGITS = 15  # that every double keeps
+_EXACT_DIGITS = 15  # digits that every double keeps
 _DECLARED = {
     "string": "text",
     "integer": "integer",

@@ -53,9 +53,7 @@ def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, records: Seq
         if len(ids) == len(records) > 1
         else f"{len(ids):,} of {len(records):,} records are"
     )
-    is_intact = all(
-        _has_same_contents(base, kind, made_id) for made_id in ids
-    )  # what was edited since is not taken away
+    is_intact = all(_has_same_contents(base, kind, made_id) for made_id in ids)  # records edited since are kept
     removal = removal_command(base, kind, ids, base.tree.count(kind)) if is_intact else ""
     plain = "" if removal else fields.command_without_id()
     raise Conflict(
@@ -81,7 +79,7 @@ def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, records: Se
     if not records or fields.generated_ids != len(records) or base.tree.count(kind) < len(records):
         return
     if any(base.tree.get(kind, record.identity) is not None for record in records):
-        return  # the same import once more, which changes nothing
+        return  # the same import again changes nothing
     (identity,) = kind.identity_fields
     stored_fields: dict[bytes, Mapping[str, Any]] = {
         _encode_content(row.record.fields, identity): row.record.fields for row in base.tree.rows(kind)

@@ -38,7 +38,7 @@ from duckkb.queries import ImportSummary, Notice, Receipt
 from duckkb.truth.files.line import LineError, parse_json, parse_objects
 from duckkb.truth.files.part import pause_collector
 
-_PIECE = 1 << 20  # bytes of a file that are read at once
+_PIECE = 1 << 20  # bytes read at once
 _HEAD = 1 << 16
 _FORMATS = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv", ".tab": "csv",

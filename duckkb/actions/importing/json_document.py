@@ -13,7 +13,7 @@ from duckkb.truth.files.line import Limits, LineError, parse_json
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _ENDS = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 """A decoder that finds the end of a value; numbers are parsed later."""
-_DEEPEST = 3  # levels in which arrays of records are looked for
+_DEEPEST = 3  # levels searched for arrays of records
 
 Element = tuple[int, Mapping[str, Any] | LineError]
 """The line at which a value begins, and the value."""

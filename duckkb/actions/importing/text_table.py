@@ -10,8 +10,8 @@ from duckkb.errors import Finding, InvalidRecord, UsageError
 from duckkb.truth.files.line import LineError
 
 _DELIMITERS = ",;\t|"
-_HEAD = 1 << 16  # characters in which the header's delimiter is looked for
-_ASCII, _TELLING = 0x7F, 8  # bytes above, and how many of them tell one code page from another
+_HEAD = 1 << 16  # characters searched for the header's delimiter
+_ASCII, _TELLING = 0x7F, 8  # the last ASCII byte, and how many bytes above it identify a code page
 
 Row = tuple[int, list[str]]
 """The line at which a row begins, and its cells."""

@@ -129,7 +129,7 @@ def history(base: Base, key: str, *, scope: str | None = None, limit: int = 100)
     positive(limit)
     kind = _find_collection(base, scope)
     _, stored_identity = parse_identity(base, kind.name, [kind.scope or "", key])
-    # The folder of this type alone is looked at.
+    # Only the folder of this type is searched.
     source = tracing.ground(base.whole)
     changes = histories.changes(source, kind, stored_identity, base.tree)
     if not changes:

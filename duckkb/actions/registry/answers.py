@@ -45,7 +45,7 @@ def types(base: Base, value: Any, given: Given) -> dict[str, Any]:
 def format_hits(base: Base, value: Any, given: Given) -> dict[str, Any]:
     choice, origins = _read_choice(given), list[Any]()
     if given.get("provenance"):
-        from duckkb.actions.tracing import origins_of  # few ask for them, and it brings what reads git
+        from duckkb.actions.tracing import origins_of  # rarely needed, and it imports git's readers
 
         origins = origins_of(base, value)
     lines = hit_lines(value, origins, full=given.get("full", False))

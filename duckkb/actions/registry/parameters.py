@@ -160,7 +160,7 @@ def describe_parameter(action: str, name: str) -> str:
 def limits(action: str, name: str) -> Mapping[str, Any]:
     """Return the limits of an action's parameter beyond its type."""
     if name == "searches":
-        from duckkb.search.typed import MOST_QUESTIONS  # with what else reads questions
+        from duckkb.search.typed import MOST_QUESTIONS  # imports the parser of questions
 
         return {**LIMITS[name], "maxItems": MOST_QUESTIONS}
     return _DIFFERENT_LIMITS.get((action, name)) or LIMITS.get(name, {})

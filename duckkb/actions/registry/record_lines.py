@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from duckkb.truth.git.revisions import Signature
 
 Line = Mapping[str, Any]
-_READ = ("__id", "__created_at", "__updated_at", "_type", "_etag", "_commit")  # the last of what is published
-OF_RECORDS = (*_READ, "_chunk", "_since")  # of what a citation names
+_READ = ("__id", "__created_at", "__updated_at", "_type", "_etag", "_commit")  # the last only for published bases
+OF_RECORDS = (*_READ, "_chunk", "_since")  # for cited records
 OF_LISTED = (*_READ, "_line")
 OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_line", "_degraded", "_filled")
 OF_STEPS = (*OF_LISTED, "_depth", "_edge")
-_UNASKED = ("_degraded", "_filled", "_explain", "_provenance")  # what must be said, or has an option of its own
+_UNASKED = ("_degraded", "_filled", "_explain", "_provenance")  # notices, and fields with an option of their own
 
 
 class FieldChoice(Struct, frozen=True):
@@ -122,7 +122,7 @@ def _has(wholes: Sequence[Line], path: str, own_fields: Sequence[str]) -> bool:
     return not path.startswith("_") and any(_read_path(whole, _split_path(path, whole)) is not None for whole in wholes)
 
 
-_LEAST_SHARE = 5  # a chunk whose text is not printed again is more than one in so many of its field
+_LEAST_SHARE = 5  # a chunk above 1/5 of its field is not printed again
 _CUT = "…"
 
 

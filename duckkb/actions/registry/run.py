@@ -48,7 +48,7 @@ def run(
         except DuckkbError as problem:
             problem.call = correct_call(action, given, problem.correction) if problem.correction else ""
             raise
-    if base.wiring.published and caller.types is None:  # a commit changes with what others may see
+    if base.wiring.published and caller.types is None:  # a commit changes with records that others see
         answer["_commit"] = base.wiring.published
     return answer
 

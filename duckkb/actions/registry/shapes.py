@@ -368,7 +368,7 @@ MEMORIES = {
 _WHO = dict.fromkeys(("author", "email", "date", "summary"), TEXT)
 _TEXTS = list_of(TEXT)
 _BY: Mapping[str, Schema] = {**_WHO, "commit": TEXT_OR_NONE, "uncommitted": FLAG, "shallow": FLAG}
-_UNSAID = (*_WHO, "uncommitted", "shallow")  # of what is not committed nobody is known
+_UNSAID = (*_WHO, "uncommitted", "shallow")  # uncommitted changes have no author
 BLAME = object_of(
     {
         "fields": list_of(

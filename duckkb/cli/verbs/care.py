@@ -51,7 +51,7 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     from duckkb.actions.registry.record_lines import finding_line, report_object
     from duckkb.review.reports.findings import summarize_groups
 
-    # A table in Markdown is read as a report is: on a forge, by people.
+    # A Markdown table is a report for people on a forge.
     is_page = form == "md"
     if form == "json":
         out.emit(report_object(report, fail_on))

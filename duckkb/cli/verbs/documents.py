@@ -273,7 +273,7 @@ def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) ->
         if arch_refresh and (built := kb.arch.refresh()) is not None:
             out.tell(built.notices)
             printed.note(f"the graph of the code has {built.nodes:,} nodes and {built.edges:,} edges now")
-        out.tell(entry for entry in kb.notices if entry.code != "E_SOURCE_MISSING")  # which is said below
+        out.tell(entry for entry in kb.notices if entry.code != "E_SOURCE_MISSING")  # reported below
         if result.refused:
             missing = [entry for entry in result.refused if entry.code == "E_SOURCE_MISSING"]
             unread = [entry for entry in result.refused if entry.code == "E_EXTRACT"]

@@ -111,7 +111,7 @@ def cleanup_command(
         return
     if cache and limit is not None:
         raise click.UsageError("--cache and --limit contradict each other; give one of them")
-    limit = "1" if cache else limit  # a byte, into which nothing fits
+    limit = "1" if cache else limit  # one byte, into which nothing fits
     result = to_builtins(
         app.cleanup(
             read_front_options().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors

@@ -103,7 +103,7 @@ def _search(
             _tell_hint(hint)
         if not documents:
             printed.note(f"no documents; `duckkb find all {shell_word(text)}` asks the records too")
-            end(1)  # stdout has its empty payload
+            end(1)  # stdout already has the empty payload
 
 
 def _tell_hint(hint: Mapping[str, Any]) -> None:

@@ -134,7 +134,7 @@ class Architecture:
         with self._base() as base:
             if _find_graph(base, name) is None:
                 _define(base, name)
-        with self._base() as base:  # with the types that were defined
+        with self._base() as base:  # now with the new types
             kinds = _find_graph(base, name)
             assert kinds is not None, "just defined"
             upserts = (_upsert(kinds[0], graph.nodes), _upsert(kinds[1], graph.edges))
@@ -278,7 +278,7 @@ def _state(base: Base) -> str:
     digest.update(repr((base.settings.arch.command, base.settings.arch.output)).encode())
     for path in sorted(_list_files(base.root, home)):
         if not path.startswith(truth):
-            with suppress(OSError):  # gone since, or not for us to read
+            with suppress(OSError):  # gone since, or unreadable
                 digest.update(repr((path, _digest_content(home / path))).encode())
     return digest.hexdigest()
 
