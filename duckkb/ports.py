@@ -363,8 +363,8 @@ class TypeDelta(Struct, frozen=True):
 class PublishedFile(Struct, frozen=True):
     """A file of the published configuration.
 
-    A caller who may see only some types gets it where all types of `every` are among them, and at least one
-    type of `some`, if there are any.
+    A caller who may see only some types gets the file where these include all types of `every`, and at least
+    one type of a non-empty `some`.
     """
 
     data: bytes

@@ -180,8 +180,8 @@ class SqlResult(Struct, frozen=True):
 class ImportSummary(Struct, frozen=True):
     """What an import read.
 
-    The number of records, the types of columns by name, how many records got a generated id, and the first few
-    records as they were given to the write.
+    It has the number of records, the types of columns by name, and how many records got a generated id. The
+    first few records are as they were given to the write.
     """
 
     read: int

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 Direction = Literal["out", "in", "both"]
 _NEAR_DEPTH = 200
 """The number of records looked at for each chunk."""
-# Signs that may not follow a citation, since it would name another record: https://www.rfc-editor.org/rfc/rfc3986#section-2.3
+# Signs that may not follow a citation, since it would name another record:
+# https://www.rfc-editor.org/rfc/rfc3986#section-2.3
 _ENDS = rb"(?![A-Za-z0-9_~%-]|\.[A-Za-z0-9_~%-])"
 
 _OF_CACHES = re.compile("search_(?:index|cache)", re.IGNORECASE)

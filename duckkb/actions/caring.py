@@ -202,9 +202,9 @@ def cleanup(
 ) -> Cleaned:
     """Remove what no base needs from the user's cache folder.
 
-    That is the state of bases gone for a week (with `now`, gone at all), models of other versions, and the
-    least recently used tokens and vectors where the folder exceeds `limit` (bytes, or text such as "20 GB";
-    default: this machine's setting). Works without a base; existing bases keep their store.
+    That is the state of bases gone for a week (with `now`, gone at all) and models of other versions. Where the
+    folder exceeds `limit` (bytes, or text such as "20 GB"; default: this machine's setting), the least recently
+    used tokens and vectors go too. Works without a base; existing bases keep their store.
 
     With `wire`, which finds the models of a base, also removes vectors of models that neither the bases with a
     folder there nor the base at `path` use. It removes none where one of these cannot be read; `reason` then

@@ -64,13 +64,18 @@ edges:
 class OpenOptions(Struct, frozen=True):
     """The options of `open`, kept so that a changed configuration can be loaded in the same way.
 
-    `cache_home` overrides the user's cache folder. `at` is the revision to read, with its own configuration or
-    the files `instead`; `proposal` receives its writes. `first_filter` is the filter or statement that is asked
-    first. `embedding` and `chat` override the configured models. `command`: the process runs a single command
-    without threads, so children may do part of the work, and its first call may answer from the files as they
-    were at opening. `agent`: an agent writes, as DUCKKB_AGENT says otherwise. `is_served`: the process answers
-    for long, and starts early what it will need. `single_core`: the process is one of several, and uses one
-    core for an answer. `backend` is the address of a target that answers instead of files.
+    Attributes:
+        cache_home: Overrides the user's cache folder.
+        at: The revision to read, with its own configuration or the files `instead`.
+        proposal: Receives what is written to the revision.
+        first_filter: The filter or statement that is asked first.
+        embedding, chat: Override the configured models.
+        command: The process runs a single command without threads. Children may do part of the work, and its first
+            call may answer from the files as they were at opening.
+        agent: An agent writes, whatever DUCKKB_AGENT says.
+        is_served: The process answers for long, and starts early what it will need.
+        single_core: The process is one of several, and uses one core for an answer.
+        backend: The address of a target that answers instead of files.
     """
 
     lenient: bool = False

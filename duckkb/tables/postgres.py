@@ -80,7 +80,7 @@ class Postgres:
             self._connection = psycopg.connect(
                 self._url.url,
                 autocommit=True,
-                prepare_threshold=None,  # poolers that reassign a connection after each transaction lose prepared statements
+                prepare_threshold=None,  # poolers that reassign connections lose prepared statements
                 connect_timeout=max(1, int(self._connect_s)),
                 tcp_user_timeout=int(1000 * (self._connect_s + self._statement_s)),
                 application_name="duckkb",
