@@ -1,4 +1,4 @@
-"""Who asks: what a request may see and do."""
+"""Callers: what a request may see and do."""
 
 from typing import Literal
 

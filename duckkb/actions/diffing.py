@@ -502,7 +502,10 @@ def _ignore_fields(difference: Diff, ignored_names: frozenset[str]) -> Diff:
 
 
 def _limit_to_targets(difference: Diff, targets: Sequence[tuple[str, str | None]]) -> Diff:
-    """Keep only the requested records and their findings; findings on the configuration are dropped."""
+    """Keep only the requested records and their findings, and findings about no type.
+
+    Changes of the ontology are dropped.
+    """
     if not targets:
         return difference
     names = {(name, identity) for name, identity in targets}

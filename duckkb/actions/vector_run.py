@@ -21,7 +21,7 @@ _COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; mad
 
 
 class VectorAction(Struct, frozen=True):
-    """What an action does and takes: JSON Schema by the name of the argument, in camelCase."""
+    """An action on the vector store and its arguments: JSON Schema by name, in camelCase."""
 
     description: str
     arguments: Mapping[str, Mapping[str, Any]] = {}

@@ -360,7 +360,7 @@ class KnowledgeBase:
 
     @property
     def _is_still(self) -> bool:
-        """Whether nobody writes."""
+        """Whether no process is writing the base."""
         return not lock.is_held(self._root)
 
     def _answer(

@@ -549,7 +549,7 @@ def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_L
 
 
 def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
-    """Return the line that restores the base's newest backup beside it; with FILE where no backup is known."""
+    """Return the line with the base's newest backup, and for `restore` a new folder; FILE if none is known."""
     from duckkb.actions.backup.create import find_newest_backup
 
     root = base_root(slip.ctx)

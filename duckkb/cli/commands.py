@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _parse_fields(ctx: click.Context, param: click.Parameter, value: str | None) -> "FieldChoice | None":
-    """Read `A,B`, or `+A,B`; a name with a comma stands in double quotes."""
+    """Parse `A,B`, or `+A,B`; a name with a comma is in double quotes."""
     if value is None:
         return None
     import csv
