@@ -1,8 +1,8 @@
-"""`python -m duckkb` and the `duckkb` command.
+"""The entry point of `python -m duckkb` and of the `duckkb` command.
 
-`python -m` looks for every module in the current folder first, which may be a clone with a `json.py` of its own. What
-Python itself imports on the way here is out of our hands (use `duckkb`, or `python -P -m duckkb`, in such a folder);
-the rest is not looked for there.
+`python -m` searches the current folder first for every module, and that folder may be a clone with its own
+`json.py`. This module removes the folder from the path, so later imports do not search it. It cannot protect
+what Python itself imports before; use `duckkb` or `python -P -m duckkb` in such a folder.
 """
 
 import sys
@@ -20,13 +20,15 @@ from duckkb import warm_client
 from duckkb.cli import stop
 
 _ALLOCATIONS = 200_000
-"""How many objects come to be between two looks of Python's collector for those that only point at each other. At its own
-number, 700, a command spends a tenth of its time on them, one that opens 10,000 documents a quarter, and finds next to none."""
+"""The number of allocations between two runs of Python's collector of reference cycles. At the default of 700, a
+command spends a tenth of its time in it, opening 10,000 documents a quarter, and it finds almost nothing."""
 
 
 def main() -> None:
-    """Run the command line and end the process with its exit code. A warm process of the base is asked first, before anything
-    that takes time is imported."""
+    """Run the command line and end the process with its exit code.
+
+    Asks a warm process of the base first, before it imports anything that takes time.
+    """
     code = 0
     try:
         stop.listen()
@@ -37,13 +39,13 @@ def main() -> None:
         if not stop.is_stop_requested():
             raise
     _seal()
-    # Files are closed and streams flushed: tearing down what the native libraries keep would only cost time, and a
-    # thread of theirs that is still alive then must not turn a finished command into a failed one.
+    # Files are closed and streams are flushed. Tearing down native libraries would only take time, and one of their
+    # threads that is still alive must not make a finished command fail.
     os._exit(stop.exit_code(code))
 
 
 def _seal() -> None:
-    """Seal what was derived, while a key is set, and tell what nobody has told of it."""
+    """Seal the derived state while a key is set, and print the notices that were not printed yet."""
     sealing: Any = sys.modules.get("duckkb.config.sealing")
     if sealing is not None:
         from duckkb.cli import printed
@@ -56,7 +58,10 @@ def _seal() -> None:
 
 
 def _ask_warm_process(words: list[str]) -> int | None:
-    """The exit code, once a warm process has answered and that is printed; None where the command has to run here."""
+    """Have a warm process answer, print its answer, and return the exit code.
+
+    Returns None where the command has to run in this process.
+    """
     try:
         code, pieces = warm_client.answer(words)
         warm_client.write(pieces)
@@ -64,7 +69,7 @@ def _ask_warm_process(words: list[str]) -> int | None:
         if not warm_client.is_required(words):
             return None
         problem: BaseException = why
-    except BrokenPipeError:  # the reader has enough
+    except BrokenPipeError:  # the reader closed the pipe
         return 0
     except (KeyboardInterrupt, OSError) as error:
         problem = error
@@ -85,7 +90,7 @@ def _run(words: list[str]) -> int:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     code = run(words)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # a closed pipe or a full disk: `run` has said what there was to say
+        with suppress(OSError):  # a closed pipe or a full disk, which `run` has reported
             stream.flush()
     wiring = sys.modules.get("duckkb.app.wiring")
     if wiring is not None and warm_client.verb(words) in warm_client.SERVED and wiring.wants_to_be_warm():
@@ -96,13 +101,15 @@ def _run(words: list[str]) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Point streams that the caller closed (`<&-`, `>&-`) to nowhere. Otherwise the next file that is opened would get
-    the number of one of them, and what a library prints there would land in it."""
+    """Redirect streams that the caller closed (`<&-`, `>&-`) to the null device.
+
+    Otherwise the next file that is opened gets the descriptor of a closed stream, and receives what libraries print.
+    """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, the closed one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8", closefd=False))
 

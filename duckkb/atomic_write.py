@@ -1,6 +1,7 @@
-"""Files that are there whole or not at all: written beside their place, then moved to it.
+"""Atomic writes: a file is written beside its place, then moved to it, so that it is there whole or not at all.
 
-A killed process leaves a draft whose name matches `DRAFTS`. Nobody reads it; whoever sweeps the folder removes it.
+A killed process leaves a draft whose name matches `DRAFTS`. Nobody reads drafts; whoever sweeps the folder
+removes them.
 """
 
 import os
@@ -17,10 +18,13 @@ _NEW: int = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_FOLLOW
 
 
 def replace_file(path: Path, data: bytes | Iterable[bytes], *, mode: int | None = None, durable: bool = True) -> None:
-    """Replace a file, or make it, so that it is the old or the new one at every moment.
+    """Replace or create a file atomically: readers see the old file or the new one, nothing between.
 
-    `durable`: it survives a power cut once this returns. `mode` None keeps the mode of the file that is there. Raises
-    OSError, and what `data` raises; the old file is then as it was.
+    Args:
+        mode: The permission bits; None keeps those of the existing file.
+        durable: Whether the file survives a power cut once this returns.
+
+    Raises OSError, and what iterating `data` raises; the old file then stays as it was.
     """
     draft = draft_beside(path)
     with take_place(draft, path):
@@ -30,7 +34,7 @@ def replace_file(path: Path, data: bytes | Iterable[bytes], *, mode: int | None 
 
 
 def create_file(path: Path, data: bytes) -> None:
-    """Make a file that survives a power cut; a file that is there already stays. Raises OSError."""
+    """Create a file that survives a power cut; leave an existing file as it is. Raises OSError."""
     draft = draft_beside(path)
     try:
         write_new(draft, data)
@@ -54,7 +58,7 @@ def take_place(draft: Path, path: Path) -> Iterator[None]:
 
 
 def draft_beside(path: Path) -> Path:
-    """Return a new name beside a file, for what is to take its place."""
+    """Return a new name beside a file, for a draft that is to take its place."""
     return path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
 
 
@@ -85,7 +89,7 @@ def fsync_folder(path: Path) -> None:
 
 
 def _read_mode(path: Path) -> int | None:
-    """The mode of a file; None where there is none, and for a link, which has none of its own."""
+    """Return the mode of a file; None for a missing file and for a link, which has no mode of its own."""
     try:
         status = path.lstat()
     except FileNotFoundError:

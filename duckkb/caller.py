@@ -1,4 +1,4 @@
-"""Who asks: what a request may see and do."""
+"""Callers: what a request may see and do."""
 
 from typing import Literal
 
@@ -6,18 +6,21 @@ from msgspec import Struct
 
 Role = Literal["viewer", "editor", "admin"]
 ROLES: tuple[Role, ...] = ("viewer", "editor", "admin")
-"""From the least to the most: each may what those before it may."""
+"""The roles in ascending order; each includes the rights of those before it."""
 
 
 class Caller(Struct, frozen=True):
-    """A caller by `tenant` (a name for logs and limits), `role`, and the types and collections that exist for it; None: all."""
+    """A caller: its `tenant` (a name for logs and limits), its `role`, and the types and collections it may see.
+
+    Types None means all of them.
+    """
 
     tenant: str = ""
     role: Role = "admin"
     types: frozenset[str] | None = None
 
     def may(self, role: Role) -> bool:
-        """Whether it has this role, or one above.
+        """Return whether the caller has this role or a higher one.
 
         >>> Caller(role="editor").may("viewer"), Caller(role="viewer").may("editor")
         (True, False)

@@ -1,10 +1,13 @@
-"""The catalogue of codes: what each finding, error and notice means and what mends it. `docs/errors.md` is made from it."""
+"""The catalogue of codes: what each finding, error and notice means, and how to fix it.
+
+`docs/errors.md` is generated from it.
+"""
 
 from msgspec import Struct
 
 
 class Code(Struct, frozen=True):
-    """`exit_code` is what a command ends with when this stops it; warnings never do (0)."""
+    """A code of the catalogue. `exit_code` is that of a command which this stops; 0 for warnings, which stop none."""
 
     name: str
     meaning: str

@@ -1,6 +1,8 @@
-"""Until when somebody waits for what this thread does. Whoever answers for others sets it; what may take long heeds it.
+"""Deadlines: until when the caller waits for what this thread does.
 
->>> with bounded(5, "ann"):
+Code that answers for others sets the deadline; code that may take long checks it.
+
+>>> with bound_block(5, "ann"):
 ...     limit_seconds(3_600) <= 5, limit_seconds(2)
 (True, 2)
 >>> limit_seconds(3_600), is_over()
@@ -18,7 +20,7 @@ from duckkb.errors import Unavailable
 
 
 class Deadline:
-    """Of one call. May be asked by several threads."""
+    """The deadline of one call. Several threads may use it."""
 
     def __init__(self) -> None:
         self.owner = ""
@@ -28,11 +30,11 @@ class Deadline:
         self._interrupts: list[Callable[[], object]] = []
 
     def shorten(self, seconds: float) -> None:
-        """Have it be over after so many seconds, unless it is before."""
+        """Set the deadline to `seconds` from now, unless it ends earlier already."""
         self._end = min(self._end, monotonic() + seconds)
 
     def cancel(self) -> None:
-        """Nobody waits any more: what heeds it ends now."""
+        """End the deadline now, since nobody waits any more; code that checks it stops."""
         with self._lock:
             self.is_cancelled = True
             for interrupt in self._interrupts:
@@ -40,12 +42,15 @@ class Deadline:
 
     @property
     def left(self) -> float:
-        """Seconds; none once it was cancelled."""
+        """The seconds until the deadline; none once it was cancelled."""
         return 0.0 if self.is_cancelled else max(0.0, self._end - monotonic())
 
     @contextmanager
     def interrupt_when_cancelled(self, interrupt: Callable[[], object]) -> Iterator[None]:
-        """`interrupt` is called where the deadline is cancelled before the block ends, or was before; not after it has ended."""
+        """Call `interrupt` when the deadline is cancelled inside the block, or was before it.
+
+        `interrupt` is never called after the block has ended.
+        """
         with self._lock:
             self._interrupts.append(interrupt)
             if self.is_cancelled:
@@ -61,13 +66,13 @@ _CURRENT: ContextVar[Deadline | None] = ContextVar("duckkb_deadline", default=No
 
 
 def current() -> Deadline:
-    """That of the call for which this thread works; else one that is never over."""
+    """Return the deadline of the call for which this thread works, else a deadline that never ends."""
     return _CURRENT.get() or Deadline()
 
 
 @contextmanager
 def apply_deadline(deadline: Deadline) -> Iterator[None]:
-    """The block, in this thread and those that take its context over, works for this call."""
+    """Apply a deadline inside the block, for this thread and for threads that copy its context."""
     before = _CURRENT.set(deadline)
     try:
         yield
@@ -77,7 +82,7 @@ def apply_deadline(deadline: Deadline) -> Iterator[None]:
 
 @contextmanager
 def bound_block(seconds: float | None, owner: str) -> Iterator[None]:
-    """The block works for `owner`, and is over after so many seconds (None: no bound of its own)."""
+    """Work for `owner` inside the block, and end its deadline after so many seconds (None: add no bound)."""
     with apply_deadline(current()):
         current().owner = owner
         if seconds is not None:
@@ -86,21 +91,21 @@ def bound_block(seconds: float | None, owner: str) -> Iterator[None]:
 
 
 def limit_seconds(seconds: float) -> float:
-    """So many seconds, or those that are left."""
+    """Return the smaller of `seconds` and the seconds left until the deadline."""
     return min(seconds, current().left)
 
 
 def is_over() -> bool:
-    """Whether nobody waits any more."""
+    """Return whether the deadline has passed or was cancelled."""
     return not current().left
 
 
 def refuse_late() -> None:
-    """Raises `errors.Unavailable` (E_TIMEOUT) where nobody waits any more."""
+    """Raise `errors.Unavailable` (E_TIMEOUT) where the deadline has passed or was cancelled."""
     if is_over():
         raise late()
 
 
 def late() -> Unavailable:
-    """The error for what was stopped because nobody waits any more."""
+    """Return the error for work that was stopped at its deadline."""
     return Unavailable("the call was stopped: its time is over, or its client has gone", "E_TIMEOUT", "ask for less")

@@ -8,14 +8,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 FORM, VALUE = "|", " | "
-"""In a sequence of tokens: what stands between a token and the form in which it is written, and between values."""
+"""The separators in a sequence of tokens: between a token and its written form, and between values."""
 
 
 class Fingerprint(Struct, frozen=True):
-    """Names a tokenizer, chunker or model so exactly that two that agree give the same output.
+    """The exact name of a tokenizer, chunker or model: equal fingerprints mean equal output.
 
-    `digest` covers everything that shapes the output (weights' hash, mode, prefix rule, dictionary version); `dimension`
-    is the length of a vector, 0 where there is none.
+    `digest` covers everything that shapes the output (weights' hash, mode, prefix rule, dictionary version).
+    `dimension` is the length of a vector, 0 where there is none.
     """
 
     name: str
@@ -29,11 +29,14 @@ class Fingerprint(Struct, frozen=True):
 class Tokens(Struct, frozen=True):
     """A text's tokens, each list joined by single spaces.
 
-    `words` feeds ranking: lower-cased Latin words (not stemmed; the index stems), whole identifiers and their parts,
-    Chinese words as jieba's search mode gives them. `sequence` keeps the order of the text for phrases and prefixes:
-    Latin words and parts of identifiers as they stand, Chinese text one character a token. Where a base asks for all forms of
-    words (`global.word_forms`), tokens have no accents, and in the sequence `cafe|café` is one that is written with them. What
-    stands behind ` | ` are values of their own: the parts of a name such as `getUserName`.
+    `words` feeds ranking: lower-cased Latin words (not stemmed; the index stems), whole identifiers and their
+    parts, and Chinese words as jieba's search mode cuts them. `sequence` keeps the order of the text for
+    phrases and prefixes: Latin words and parts of identifiers as written, and Chinese text with each character
+    a token.
+
+    Where a base asks for all forms of words (`global.word_forms`), tokens have no accents; in the sequence
+    `cafe|café` is a word written with accents. Values after ` | ` stand for themselves: the parts of a name
+    such as `getUserName`.
     """
 
     words: str
@@ -41,8 +44,10 @@ class Tokens(Struct, frozen=True):
 
 
 class Chunk(Struct, frozen=True):
-    """A piece of a text: `text == whole[start:start + len(text)]`. The chunks of a text cover it; each of a document's begins
-    with the end of the one before."""
+    """A piece of a text: `text == whole[start:start + len(text)]`.
+
+    The chunks of a text cover it. In a document, each chunk begins with the end of the one before.
+    """
 
     seq: int
     start: int
@@ -50,11 +55,11 @@ class Chunk(Struct, frozen=True):
 
 
 class IndexEntry(Struct, frozen=True):
-    """A chunk of one field of one record, with what the lanes need of it.
+    """A chunk of a field of a record, with its tokens and its vector.
 
-    `tokens` is None where the field is not searched lexically. `vector_key` is None where the field has no vectors;
-    `vector` is None while it is pending, else float32 of the model's dimension with unit length. `meaning` is what is embedded:
-    the content, and for a document what it stands under.
+    `tokens` is None where the field is not searched lexically. `vector_key` is None where the field has no
+    vectors. `vector` is None while it is pending, else float32 of the model's dimension with unit length.
+    `meaning` is the text that is embedded: the content, and in a document the headings above it too.
     """
 
     field: str
@@ -67,10 +72,11 @@ class IndexEntry(Struct, frozen=True):
 
 
 class Cut(Struct, frozen=True):
-    """As much of a text as a model reads in one go: `text` is the whole or its beginning.
+    """A text as far as a model reads it in one go: `text` is the whole or its beginning.
 
-    `original` and `tokens` count the whole and `text` with everything that the model adds to them. `limit` is the most that
-    it reads; where the model does not tell, it is None, nothing is cut and the counts are estimates.
+    `original` and `tokens` count the whole and `text`, with everything that the model adds. `limit` is the most
+    tokens that the model reads. Where the model does not tell, it is None, nothing is cut, and the counts are
+    estimates.
     """
 
     text: str

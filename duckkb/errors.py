@@ -1,4 +1,4 @@
-"""What can go wrong, as values: findings, and one tree of exceptions.
+"""What can go wrong, as values: findings, and a tree of exceptions.
 
     DuckkbError
     ├── UsageError        the caller can see it without looking at stored state        exit 2
@@ -12,8 +12,8 @@
     │   └── Unreadable        truth cannot be read as it stands
     └── Unavailable       a lock, a model, a disk or a limit; trying again may help    exit 1
 
-Codes are stable; their meanings and remedies are in `duckkb.codes`. Exit codes: 2 for what could be known from the
-command line, the filter or the ontology alone, 1 for what depends on stored state.
+Codes are stable; `duckkb.codes` has their meanings and remedies. Exit code 2 is for what follows from the
+command line, the filter or the ontology alone; 1 is for what depends on stored state.
 """
 
 import re
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 
 def shell_word(text: str) -> str:
-    """A text as one word of a command that is advised: as it is, in double quotes, or however a shell needs it.
+    r"""Return a text as one word of a suggested command, quoted where a shell needs it.
 
     >>> shell_word("notes"), shell_word("author = 'ann'")
     ('notes', '"author = \'ann\'"')
@@ -35,11 +35,12 @@ def shell_word(text: str) -> str:
 
 
 class Finding(Struct, frozen=True):
-    """One thing that is wrong, where it is, and the command or edit that mends it.
+    """A problem, with its place and the command or edit that fixes it.
 
-    `code` is a rule id of `duckkb.codes` (`E_*` error, `W_*` warning). `path` is relative to the knowledge base and uses
-    `/` (files of the repository outside of it begin with `../`); `line` counts from 1, 0 where there is none; `field` is a JSON pointer or a key; `type` and `identity` name the
-    record, where one is known (`identity` as the CLI writes it).
+    `code` is a rule id of `duckkb.codes` (`E_*` error, `W_*` warning). `path` is relative to the knowledge base
+    and uses `/`; files of the repository outside the base begin with `../`. `line` counts from 1, 0 where there
+    is none. `field` is a JSON pointer or a key. `type` and `identity` name the record, if any (`identity` as
+    the CLI writes it).
     """
 
     code: str
@@ -56,7 +57,7 @@ class Finding(Struct, frozen=True):
         return self.code.startswith("E_")
 
     def rooted(self, prefix: str) -> "Finding":
-        """The same with its path from the root of the repository, in which the base lies in the folder `prefix`."""
+        """Return the finding with its path from the root of the repository; `prefix` is the base's folder there."""
         path, folder = self.path, prefix
         while folder and path.startswith("../"):
             path, folder = path[3:], folder.rstrip("/").rpartition("/")[0] + "/" if "/" in folder.rstrip("/") else ""
@@ -74,10 +75,12 @@ class Finding(Struct, frozen=True):
 
 
 class DuckkbError(Exception):
-    """Base of every error that duckkb raises on purpose. `code` and `exit_code` are those of the class where none are given.
-    `correction` is an argument as the caller gave it, and as it should be: a door that knows the whole call suggests it with
-    this alone corrected, one that does not says `suggestion`. `call` is the call of an action so corrected; empty where nobody
-    knows the whole call."""
+    """The base of every error that duckkb raises on purpose.
+
+    `code` and `exit_code` default to those of the class. `correction` is an argument as the caller gave it, and
+    as it should be. A door that knows the whole call suggests that call with this argument corrected; any other
+    door prints `suggestion`. `call` is the corrected call of an action, empty where the whole call is unknown.
+    """
 
     code: str = "E_STATE"
     exit_code: int = 1
@@ -116,7 +119,7 @@ class FilterError(UsageError):
 
 
 class InvalidRecord(UsageError):
-    """Records given by a caller that do not parse or do not fit; `exit_code` is 1 where they came as a stream or file."""
+    """Records from a caller that do not parse or do not fit; `exit_code` is 1 for records of a stream or file."""
 
     code = "E_INVALID"
 

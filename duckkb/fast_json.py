@@ -1,7 +1,8 @@
-"""orjson, imported so that a signal cannot end the process in the middle of it.
+"""orjson, imported so that a signal cannot crash the process during the import.
 
-While orjson loads, it imports modules of the standard library and asks them for attributes without looking whether the import
-was successful. A signal that interrupts such an import would end the process by a segmentation fault. So they are there before.
+While orjson loads, it imports modules of the standard library and reads their attributes without checking for
+errors. A signal that interrupts such an import would end the process with a segmentation fault. This module
+imports them first.
 """
 
 import dataclasses
@@ -13,6 +14,6 @@ import uuid
 import orjson
 
 ASKED_BY_ORJSON = (dataclasses, datetime, enum, json, uuid)
-"""The modules that orjson asks for attributes while it loads."""
+"""The modules whose attributes orjson reads while it loads."""
 
 __all__ = ["ASKED_BY_ORJSON", "orjson"]

@@ -1,4 +1,4 @@
-"""Sets of record ids as sorted numbers: what a filter finds is handed on, and cut, without an object for each id."""
+"""Sets of record ids as sorted numbers, so that results of filters need no object for each id."""
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any
@@ -9,9 +9,11 @@ if TYPE_CHECKING:
 
 
 class IdSet(Set[int]):
-    """Implements `collections.abc.Set` over `array`: int64, rising, each id once; not to be written to. One id is looked up
-    by bisection: to look up many, ask `holds`. Where it holds the records that have certain texts in certain fields, and no
-    others, `texts` has those: (field, text)."""
+    """An immutable `collections.abc.Set` over `array`: int64, ascending, each id once.
+
+    A single id is looked up by bisection; use `holds` to look up many. `texts` are pairs (field, text). It is
+    set where the ids are exactly the records that have these texts in these fields.
+    """
 
     __slots__ = ("array", "texts")
 
@@ -21,7 +23,7 @@ class IdSet(Set[int]):
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> "IdSet":
-        """The set of these ids; itself where it is one already."""
+        """Return the set of these ids; an `IdSet` is returned as it is."""
         import numpy as np
 
         return ids if isinstance(ids, IdSet) else cls(np.unique(np.fromiter(ids, np.int64)))
@@ -31,7 +33,7 @@ class IdSet(Set[int]):
         return cls.of(it)
 
     def holds(self, ids: "NDArray[np.int64]") -> "NDArray[np.bool_]":
-        """Which of these ids are in the set, in their order."""
+        """Return a mask that tells which of these ids are in the set, in their order."""
         import numpy as np
 
         if not len(self.array):
@@ -42,11 +44,11 @@ class IdSet(Set[int]):
         return mask
 
     def within(self, other: "IdSet") -> "IdSet":
-        """The ids that are in the other set too; quick where this one is the smaller."""
+        """Return the ids that are in both sets; fast where this set is the smaller."""
         return IdSet(self.array[other.holds(self.array)])
 
     def without(self, ids: Iterable[int]) -> "IdSet":
-        """The set with these ids taken out."""
+        """Return the set without these ids."""
         removed_ids = IdSet.of(ids)
         return IdSet(self.array[~removed_ids.holds(self.array)])
 

@@ -1,6 +1,6 @@
-"""Locks that the kernel holds and gives back when their process dies: many readers or one writer.
+"""Locks that the kernel holds, and releases when their process dies: many readers or a single writer.
 
-On POSIX they are taken by `fcntl`: `portalocker`, which does so on Windows, takes 25 ms to import.
+On POSIX they use `fcntl`, since `portalocker`, which Windows needs, takes 25 ms to import.
 """
 
 import errno
@@ -17,7 +17,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.001, 0.05
 
 
 def wait_for_lock(descriptor: int, *, exclusive: bool, deadline: float) -> bool:
-    """Lock an open file; False where that could not be done before `deadline`, in seconds of `time.monotonic`.
+    """Lock an open file; return False where the lock did not come before `deadline` (seconds of `time.monotonic`).
 
     Tries at least once. Raises OSError where the file system gives no lock.
     """
@@ -26,18 +26,19 @@ def wait_for_lock(descriptor: int, *, exclusive: bool, deadline: float) -> bool:
         remaining = deadline - time.monotonic()
         if remaining <= 0:
             return False
-        from random import uniform  # which few processes need
+        from random import uniform  # few processes need it
 
-        # Spread at random, so that processes that began to wait together do not go on asking together.
+        # Random pauses keep processes that began to wait together from asking together.
         time.sleep(min(remaining, pause * uniform(0.5, 1.0)))
         pause = min(pause * 1.5, _LONGEST_PAUSE_S)
     return True
 
 
 def open_and_lock(path: Path, open_file: Callable[[], int], deadline: float) -> int | None:
-    """Open a file that its last holder removes, and lock it alone; return its descriptor, None at the `deadline`.
+    """Open a file that its last holder removes, lock it exclusively, return its descriptor; None at `deadline`.
 
-    `open_file` opens `path`, and does so again where the file was removed meanwhile. Raises what it raises, and OSError.
+    Calls `open_file`, which opens `path`, again whenever the file was removed meanwhile. Raises what
+    `open_file` raises, and OSError.
     """
     while True:
         descriptor = open_file()
@@ -54,7 +55,7 @@ def open_and_lock(path: Path, open_file: Callable[[], int], deadline: float) -> 
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open file still has this name; not where that cannot be seen."""
+    """Return whether an open file still has this name; False where that cannot be checked."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:
@@ -62,7 +63,10 @@ def is_at(descriptor: int, path: Path) -> bool:
 
 
 def try_lock(descriptor: int, *, exclusive: bool) -> bool:
-    """Lock an open file if that needs no waiting; whether it came. Raises OSError where the file system gives none."""
+    """Lock an open file without waiting, and return whether that worked.
+
+    Raises OSError where the file system gives no lock.
+    """
     if os.name == "nt":
         return _try_portable(descriptor, exclusive)
     try:
@@ -75,7 +79,7 @@ def try_lock(descriptor: int, *, exclusive: bool) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Give the lock back. Raises OSError."""
+    """Release the lock of an open file. Raises OSError."""
     if os.name != "nt":
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         return

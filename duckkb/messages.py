@@ -1,4 +1,4 @@
-"""What is said to a chat model and what comes back, as frozen values; as plain objects messages have the form of OpenAI's protocol.
+"""Messages to and from chat models, as frozen values; as plain objects they have the form of OpenAI's protocol.
 
 Nothing here asks a model.
 """
@@ -13,7 +13,7 @@ Effort = Literal["low", "medium", "high"]
 
 
 class ToolCall(Struct, frozen=True):
-    """A call that a model asks for. `arguments` is the JSON text that it wrote, whatever that is worth."""
+    """A tool call that a model asks for. `arguments` is the JSON text that the model wrote, not validated."""
 
     id: str
     name: str
@@ -21,8 +21,11 @@ class ToolCall(Struct, frozen=True):
 
 
 class Message(Struct, frozen=True):
-    """One turn of a conversation. `reasoning` is what a model thought before it spoke, kept beside the `content`; a message of a
-    tool answers the call `tool_call_id`."""
+    """A message of a conversation.
+
+    `reasoning` is what a model thought before its answer, kept beside the `content`. A tool's message answers
+    the call `tool_call_id`.
+    """
 
     role: Speaker
     content: str
@@ -31,7 +34,7 @@ class Message(Struct, frozen=True):
     reasoning: str | None = None
 
     def as_object(self) -> dict[str, Any]:
-        """The message as plain data, which `message_of` reads again."""
+        """Return the message as plain data, which `message_of` reads."""
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in self.tool_calls
@@ -47,7 +50,7 @@ class Message(Struct, frozen=True):
 
 
 def message_of(value: Mapping[str, Any]) -> Message:
-    """The message of a plain object; content that is null counts as empty. Raises ValueError where it is none."""
+    """Read a message from a plain object; null content counts as empty. Raises ValueError for an invalid object."""
     role, content = value.get("role"), value.get("content") or ""
     if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
         raise ValueError("a message has a role (system, user, assistant, tool) and content")
@@ -72,7 +75,7 @@ def _call_of(value: object) -> ToolCall:
 
 
 class Usage(Struct, frozen=True):
-    """Tokens as a provider counts them; `cached` is how many of the prompt's it had read before, None where it does not say.
+    """Token counts of a provider; `cached` are tokens of the prompt it had read before, None if unknown.
 
     >>> Usage(5, 2, 7) + Usage(1, 1, 2, 1)
     Usage(prompt=6, completion=3, total=9, cached=1)
@@ -94,7 +97,7 @@ class Usage(Struct, frozen=True):
 
 
 class ToolSpec(Struct, frozen=True):
-    """A tool as a model is told of it; `parameters` is a JSON Schema of an object."""
+    """A tool as a model sees it; `parameters` is a JSON Schema of an object."""
 
     name: str
     description: str
@@ -102,7 +105,7 @@ class ToolSpec(Struct, frozen=True):
 
 
 class ChatRequest(Struct, frozen=True):
-    """One question to a chat model. None leaves a setting to the provider."""
+    """A request to a chat model. A setting of None is left to the provider."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -115,25 +118,25 @@ class ChatRequest(Struct, frozen=True):
 
 
 class ReasoningDelta(Struct, frozen=True):
-    """A piece of what the model thinks before it speaks."""
+    """A piece of a model's reasoning."""
 
     text: str
 
 
 class ContentDelta(Struct, frozen=True):
-    """A piece of what it says."""
+    """A piece of a model's answer."""
 
     text: str
 
 
 class ToolCallDone(Struct, frozen=True):
-    """A call that it asks for, which has arrived whole."""
+    """A complete tool call of a model."""
 
     call: ToolCall
 
 
 class Finish(Struct, frozen=True):
-    """The end of an answer: why it ended, what it took (None where the provider does not say), and who gave it."""
+    """The end of an answer: its reason, its usage (None where the provider reports none), and its provider."""
 
     reason: Literal["stop", "length", "tool_calls", "content_filter"]
     usage: Usage | None
@@ -141,11 +144,11 @@ class Finish(Struct, frozen=True):
 
 
 ChatEvent = ReasoningDelta | ContentDelta | ToolCallDone | Finish
-"""What a streamed answer consists of; `Finish` comes once and last."""
+"""An event of a streamed answer; `Finish` comes once and last."""
 
 
 class Prediction(Struct, frozen=True):
-    """A whole answer. `parsed` is the value of an answer in JSON, None for one in text."""
+    """A complete answer. `parsed` is the value of an answer in JSON, None for an answer in text."""
 
     content: str
     finish: Finish

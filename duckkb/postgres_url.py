@@ -1,4 +1,4 @@
-"""The URL of a PostgreSQL, as `table` and `publish` take it: where it leads, and the passwords in it, which show nowhere."""
+"""The URL of a PostgreSQL, as `table` and `publish` take it: its server, and its passwords, which are never shown."""
 
 import re
 from typing import Any
@@ -16,12 +16,15 @@ _URL = re.compile(
 )
 """Stricter than libpq: a sign in a password that must be escaped would end it, and the rest would be shown as a host."""
 _HIDDEN = "•••"
-_SHORTEST = 4  # of a secret that can be taken out of a message without spoiling it
+_SHORTEST = 4  # the shortest secret that can be cut out without spoiling a message
 
 
 class PostgresUrl(Struct, frozen=True):
-    """`url` is as libpq takes it; `place` is host, port and database, as a person is told them; `secrets` are the passwords, as
-    they are written and as they are meant, the longest first."""
+    """A URL of PostgreSQL.
+
+    `url` is as libpq takes it. `place` is host, port and database, as people read them. `secrets` are the
+    passwords, encoded and decoded, the longest first.
+    """
 
     url: str
     place: str
@@ -31,12 +34,15 @@ class PostgresUrl(Struct, frozen=True):
         return f"PostgresUrl({self.place})"
 
     def mask(self) -> str:
-        """The URL as a command that is printed has it: whole, or where it holds a password the place alone."""
+        """Return the URL for a printed command: the whole URL, or only the place where it holds a password."""
         return f"postgresql://{self.place}" if self.secrets else self.url
 
     @classmethod
     def read(cls, given: object) -> "PostgresUrl":
-        """Raise `errors.UsageError` (E_URL), which repeats nothing of the URL: what cannot be read may have a password anywhere."""
+        """Parse a URL; raises `errors.UsageError` (E_URL).
+
+        The message repeats nothing of the URL, since an invalid URL may have a password anywhere.
+        """
         from psycopg import Error
         from psycopg.conninfo import conninfo_to_dict
 
@@ -62,7 +68,7 @@ class PostgresUrl(Struct, frozen=True):
         return cls(str(given), match["place"], tuple(sorted(secrets - {""}, key=len, reverse=True)))
 
     def scrub(self, text: str, instead: str) -> str:
-        """A text on one line without any of the secrets; `instead` where one is too short to be taken out."""
+        """Return a text on one line without the secrets; `instead` where a secret is too short to be cut out."""
         line = " ".join(text.split())
         if any(len(secret) < _SHORTEST and secret in line for secret in self.secrets):
             return f"{instead} at {self.place}"

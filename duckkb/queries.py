@@ -16,8 +16,10 @@ VariantKind = Literal["lex", "vec", "hyde"]
 
 
 class Notice(Struct, frozen=True):
-    """Something the caller must know about an answer: `code` is `degraded`, `truncated`, `pending`, ... in `W_*` form. `reason` says
-    of a part that an answer went without which one and why, in one word for counters: `rerank_timeout`."""
+    """A notice about an answer that the caller must know. `code` is a `W_*` code, as of `degraded` or `truncated`.
+
+    `reason` names the part that was left out, and why, in one word for counters: `rerank_timeout`.
+    """
 
     code: str
     message: str
@@ -26,8 +28,10 @@ class Notice(Struct, frozen=True):
 
 
 class Variant(Struct, frozen=True):
-    """Another form of a question: words for the lexical lane (`lex`), a paraphrase (`vec`) or a made-up answer (`hyde`) for
-    the vector lane."""
+    """Another form of a question.
+
+    Words (`lex`) are for the lexical lane; a paraphrase (`vec`) or a made-up answer (`hyde`) for the vector lane.
+    """
 
     kind: VariantKind
     text: str
@@ -36,10 +40,11 @@ class Variant(Struct, frozen=True):
 class LexicalQuery(Struct, frozen=True):
     """A parsed lexical query. Each phrase is the text between quotes; prefixes come without their `*`.
 
-    `text` is everything that is neither operator nor excluded: the words to rank by. An empty query matches nothing.
-    Prefixes rank; where `every` is set, a record must have each of them, in Chinese text each of the words in them.
-    Scores of an `exact` one follow from the records alone, to the last digit; else the average length may be that of an index
-    which still counts some of what was replaced.
+    `text` is everything that is neither operator nor excluded: the words to rank by. An empty query matches
+    nothing. Prefixes rank; with `every`, a record must have each of them, in Chinese text each word in them.
+
+    Scores of an `exact` query depend on the records alone, to the last digit. Otherwise the average length may
+    come from an index that still counts replaced records.
     """
 
     text: str = ""
@@ -55,7 +60,7 @@ class LexicalQuery(Struct, frozen=True):
 
     @property
     def relaxed(self) -> "LexicalQuery":
-        """The same with phrases and prefixes as words to rank by; what is excluded stays so."""
+        """The query with phrases and prefixes as words to rank by; exclusions stay."""
         return LexicalQuery(
             " ".join((self.text, *self.phrases, *self.prefixes)), excluded=self.excluded, exact=self.exact
         )
@@ -63,12 +68,12 @@ class LexicalQuery(Struct, frozen=True):
 
 NO_WORDS = LexicalQuery()
 Weight = tuple[bool, float]
-"""Whether a text holds a word that is asked for, and how much it holds of all that is; greater is more."""
+"""Whether a text holds a word of a query, and how much of the query it holds; greater is more."""
 NOTHING: Weight = (False, 0.0)
 
 
 class Plan(Struct, frozen=True):
-    """How one find is done: the lanes to run, how deep, how they are fused. A pure function of intent and policy.
+    """How a find is done: the lanes to run, their depth and their fusion. A pure function of intent and policy.
 
     `depth` is the number of distinct records a lane yields, max(50, 5 x limit) for hybrid plans.
     """
@@ -83,8 +88,10 @@ class Plan(Struct, frozen=True):
 
 
 class LaneHit(Struct, frozen=True):
-    """One record in one lane: higher scores are better. `field` and `seq` name the best chunk of a hit by vector; that of
-    one by words is asked for where it is shown."""
+    """A record in one lane; higher scores are better.
+
+    `field` and `seq` name the best chunk of a hit by vector. A hit by words gets its chunk when it is shown.
+    """
 
     id: int
     score: float
@@ -93,7 +100,7 @@ class LaneHit(Struct, frozen=True):
 
 
 class ChunkRef(Struct, frozen=True):
-    """The chunk a hit is shown by; `start` is where it begins in its field's text, in characters."""
+    """The chunk by which a hit is shown; `start` is its place in the field's text, in characters."""
 
     field: str
     seq: int
@@ -102,7 +109,7 @@ class ChunkRef(Struct, frozen=True):
 
 
 class Excerpt(Struct, frozen=True):
-    """Where what fits the question begins: a field, a place in its text in characters, and of a document the `line` of its file."""
+    """Where an excerpt begins: a field, a place in its text in characters, and the `line` of a document's file."""
 
     field: str
     start: int
@@ -110,11 +117,14 @@ class Excerpt(Struct, frozen=True):
 
 
 class Hit(Struct, frozen=True):
-    """A ranked record. `score` is higher-is-better; `scores` is the account of it (`vector`, `fts`, `final`, `sources`,
-    `rank`); `record` is a plain dict of the business fields; `times` are created and updated, UTC; `trace` is filled by
-    `explain`. One that `is_filled` does not fit the phrases and open ends of the question: no record does.
-    `excerpt` is where its text is shown from; that of a document is always in its `text`. The line of one
-    `in_collection` has the account of its score without being asked for it."""
+    """A ranked record.
+
+    `score` is higher-is-better; `scores` is its account (`vector`, `fts`, `final`, `sources`, `rank`). `record`
+    is a plain dict of the business fields; `times` are created and updated, UTC; `trace` is set by `explain`.
+    `is_filled`: the record fills up the list, since no record matches the phrases and open ends of the
+    question. `excerpt` is where its shown text begins; in a document that is always in `text`. The line of a
+    hit `in_collection` always includes the account of its score.
+    """
 
     type: str
     id: int
@@ -133,11 +143,11 @@ class Hit(Struct, frozen=True):
 
 
 class SequenceMeta(StructMeta, ABCMeta):
-    """Of a value that is the sequence of its rows as well."""
+    """The metaclass of values that are also the sequence of their rows."""
 
 
 class FindResult(Struct, Sequence[Hit], frozen=True, metaclass=SequenceMeta):
-    """Hits, best first, with what must be said about them. Behaves as the list of its hits."""
+    """Hits, best first, with the notices on them. Behaves as the list of its hits."""
 
     hits: tuple[Hit, ...]
     mode: Mode
@@ -160,7 +170,7 @@ class FindResult(Struct, Sequence[Hit], frozen=True, metaclass=SequenceMeta):
 
 
 class SqlResult(Struct, frozen=True):
-    """Rows of a read-only query. `truncated` says that the row or byte cap cut them."""
+    """The rows of a read-only query. `truncated`: the row or byte limit cut them."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -168,8 +178,11 @@ class SqlResult(Struct, frozen=True):
 
 
 class ImportSummary(Struct, frozen=True):
-    """What an import read: how many records, the types of columns by name, how many records got an id that was made for
-    them, and the first few as they were given to the write."""
+    """What an import read.
+
+    It has the number of records, the types of columns by name, and how many records got a generated id. The
+    first few records are as they were given to the write.
+    """
 
     read: int
     types: Mapping[str, str]
@@ -178,9 +191,12 @@ class ImportSummary(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """What a write did. `etags` and `ids` run in the order of the records given; `files` are paths relative to the base;
-    `pending` counts chunks stored without a vector; `patch` is the unified diff that git would show (`--dry-run`);
-    `errors` has what is wrong with each record that a batch left out; `imported` is of an import alone."""
+    """What a write did.
+
+    `etags` and `ids` run in the order of the records given. `files` are paths relative to the base. `pending`
+    counts chunks stored without a vector. `patch` is the unified diff that git would show (`--dry-run`).
+    `errors` has the problems of each record that a batch left out. `imported` is set by an import alone.
+    """
 
     inserted: int = 0
     updated: int = 0

@@ -31,7 +31,7 @@ FROM, TO = "from", "to"
 
 
 def component_value(component: Component) -> Any:
-    """A component as it stands in JSON: a scalar, an array, or `{"id", "type"}`."""
+    """Return a component as it is in JSON: a scalar, an array, or `{"id", "type"}`."""
     match component:
         case TypedEnd(type=name, id=parts):
             return {"type": name, "id": component_value(parts)}
@@ -42,7 +42,7 @@ def component_value(component: Component) -> Any:
 
 
 def component_of(value: Any) -> Component:
-    """The inverse of `component_value`; raises ValueError for anything that is no component."""
+    """Parse a component from JSON, the inverse of `component_value`; raises ValueError."""
     if type(value) is str:
         return value
     if isinstance(value, bool):
@@ -59,12 +59,12 @@ def component_of(value: Any) -> Component:
 
 
 def identity_value(identity: Identity) -> Any:
-    """An identity as the API returns it: the plain scalar where it has one component, else a tuple."""
+    """Return an identity as the API has it: the plain scalar where it has one component, else a tuple."""
     return component_value(identity[0]) if len(identity) == 1 else tuple(map(component_value, identity))
 
 
 def identity_text(identity: Identity) -> str:
-    """An identity as the CLI reads and writes it: the scalar itself, or a JSON array on one line."""
+    """Return an identity as the CLI reads and writes it: the scalar itself, or a JSON array on one line."""
     if len(identity) == 1 and isinstance(identity[0], (str, int)):
         return str(identity[0])
     parts = [component_value(component) for component in identity]
@@ -72,12 +72,12 @@ def identity_text(identity: Identity) -> str:
 
 
 def record_arguments(type: str, identity: Identity) -> str:
-    """A record as the arguments of a command, in the words of a shell: `duckkb get` of these prints it."""
+    """Return the arguments that name a record in a shell: `duckkb get ARGUMENTS` prints it."""
     return f"{shell_word(type)} {shell_word(identity_text(identity))}"
 
 
 def component_key(component: Component) -> tuple[Any, ...]:
-    """A sort key: integers numerically and before strings, strings by code point (which is the order of UTF-8 bytes)."""
+    """Return a sort key: integers numerically and before strings, strings by code point (UTF-8 byte order)."""
     match component:
         case int():
             return (0, component)
@@ -90,15 +90,21 @@ def component_key(component: Component) -> tuple[Any, ...]:
 
 
 def identity_key(identity: Identity) -> tuple[Any, ...]:
-    """Sorts identities component by component; every list of records and every tie in duckkb uses it."""
-    if len(identity) == 1 and type(identity[0]) is str:  # nearly all of them, and there may be millions
+    """Return a sort key that compares identities component by component.
+
+    Every list of records and every tie in duckkb uses it.
+    """
+    if len(identity) == 1 and type(identity[0]) is str:  # the usual case, perhaps millions of times
         return ((1, identity[0]),)
     return tuple(map(component_key, identity))
 
 
 class Record(Struct, frozen=True):
-    """One node or edge. `fields` holds the business fields, identity included (an edge's `from` and `to` too), without
-    top-level nulls and without `__id` and the times. Times are canonical text, `YYYY-MM-DDTHH:MM:SS.ffffffZ`."""
+    """A node or an edge.
+
+    `fields` holds the business fields, with the identity (an edge's `from` and `to` too), without top-level
+    nulls, `__id` and the times. Times are canonical text, `YYYY-MM-DDTHH:MM:SS.ffffffZ`.
+    """
 
     type: str
     id: int
@@ -109,7 +115,7 @@ class Record(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """One step of a changeset: insert (`old` is None), delete (`new` is None) or update. Swapping the two inverts it."""
+    """A step of a changeset: insert (`old` is None), delete (`new` is None) or update. Swapping both inverts it."""
 
     old: Record | None
     new: Record | None

@@ -1,11 +1,11 @@
-"""Python in a process of its own that is killed where it overruns: how it starts and ends, and what it may take.
+"""A Python process of its own that is killed when it exceeds its limits: its start, its end and its bounds.
 
-It finds packages where this process does, has no environment and no files but its pipes, and answers on what its stdout
-was. What the two say to each other is for those who use this.
+It finds packages where this process does, has no environment and no files but its pipes, and answers on its
+former stdout. Its users define what is sent over the pipes.
 
 | | Linux | macOS | elsewhere |
 |---|---|---|---|
-| memory | address space | resident size, looked at every 50 ms | not bounded |
+| memory | address space | resident size, checked every 50 ms | not bounded |
 | processor time, files, core dumps | yes | yes | not bounded |
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import subprocess
 
 OVER_MEMORY = 77
-"""The exit code of a process that took more memory than it may."""
-# First, so that the process runs the same version of a package that lies in several of these places.
+"""The exit code of a process that exceeded its memory limit."""
+# First, so that the process loads the same version of a package that is in several of these places.
 _FIND_PACKAGES = "import json, sys; sys.path[:0] = json.loads(sys.argv[1]); "
 _LOOK_S = 0.05
 
@@ -38,9 +38,10 @@ def start(
     flags: Sequence[str] = (),
     descriptors: Sequence[int] = (),
 ) -> "subprocess.Popen[bytes]":
-    """Start a line of Python; its `sys.argv[2:]` are the `arguments`. Without `stdin` that is a pipe, as stdout is.
+    """Start a Python program of one line; its `sys.argv[2:]` are the `arguments`.
 
-    `flags` are more options of the interpreter, `descriptors` what it has open too. Raises OSError, ValueError.
+    Without `stdin`, that is a pipe, as stdout is. `flags` are more options of the interpreter, `descriptors`
+    other open files it inherits. Raises OSError, ValueError.
     """
     import subprocess
 
@@ -53,13 +54,13 @@ def start(
         pass_fds=descriptors,
         cwd=os.sep,
         env=None if os.name == "nt" else {},
-        start_new_session=True,  # an interrupt from the keyboard is for the parent to act on
+        start_new_session=True,  # keyboard interrupts go only to the parent
     )
 
 
 @contextmanager
 def kill_after(seconds: float, process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Kill a process that is still awaited after so many seconds in this block. Raises RuntimeError where no thread starts."""
+    """Kill a process that the block still waits for after `seconds`. Raises RuntimeError where no thread starts."""
     clock = threading.Timer(seconds, process.kill)
     clock.daemon = True
     clock.start()
@@ -70,14 +71,14 @@ def kill_after(seconds: float, process: "subprocess.Popen[bytes]") -> Iterator[N
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill a process of this one and close its pipes."""
+    """Kill a child process and close its pipes."""
     process.kill()
     process.wait()
     close_pipes(process)
 
 
 def close_pipes(process: "subprocess.Popen[bytes]") -> None:
-    """Close this side of the pipes, also where the other one is gone."""
+    """Close this side of the pipes, even where the other side is gone."""
     for pipe in (process.stdin, process.stdout):
         with suppress(OSError):
             if pipe:
@@ -85,7 +86,10 @@ def close_pipes(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _import_path() -> str:
-    """Where this process finds its packages. The current folder is none of those places, unless duckkb itself lies there."""
+    """Return the places where this process finds its packages.
+
+    The current folder is not among them, unless duckkb itself lies there.
+    """
     home, here = Path(__file__).resolve().parents[1], Path.cwd()
     folders = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
     return json.dumps([*folders, str(home)])
@@ -95,19 +99,19 @@ def _import_path() -> str:
 
 
 def take_stdout() -> IO[bytes]:
-    """Return what stdout was, for answers; what libraries print goes to stderr from now on."""
+    """Return the former stdout, for answers; redirect what libraries print to stderr from now on."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return answers
 
 
 def is_bounded() -> bool:
-    """Whether this system can bound the memory of a process."""
+    """Return whether this system can bound the memory of a process."""
     return find_spec("resource") is not None
 
 
 class Bounds:
-    """The bounds of this process: from now on it dumps no core and writes no file; with `no_files` it opens none."""
+    """The bounds of this process: it dumps no core and writes no file; with `no_files` it opens none."""
 
     def __init__(self, *, no_files: bool = False, by_address_space: bool = sys.platform == "linux") -> None:
         self._most: int | None = None
@@ -117,7 +121,7 @@ class Bounds:
         import resource
 
         self._sizes = os.open("/proc/self/statm", os.O_RDONLY) if sys.platform == "linux" else None
-        with suppress(OSError):  # the kernel's choice, should the machine run out of memory all the same
+        with suppress(OSError):  # the kernel's first choice if memory runs out anyway
             Path("/proc/self/oom_score_adj").write_bytes(b"1000")
         if not by_address_space:
             threading.Thread(target=self._watch_memory, daemon=True).start()
@@ -125,7 +129,7 @@ class Bounds:
             resource.setrlimit(limit, (0, 0))
 
     def allow(self, seconds: float, memory: int) -> None:
-        """Allow so many seconds of processor time and bytes of memory from now on; what overruns ends the process."""
+        """Allow so many seconds of processor time and bytes of memory from now on; excess ends the process."""
         if not is_bounded():
             return
         import resource
@@ -143,7 +147,7 @@ class Bounds:
         os._exit(OVER_MEMORY)
 
     def _measure_memory(self) -> int:
-        """Bytes in memory, at their most where the system tells no more. (Linux counts a parent's in that.)"""
+        """Return the bytes in memory, or their maximum where only that is known. (Linux includes a parent's.)"""
         import resource
 
         if self._sizes is not None:

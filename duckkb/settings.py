@@ -1,4 +1,4 @@
-"""Settings as a frozen value. `config` builds it from config.yaml and the environment; nobody else reads either."""
+"""Settings as a frozen value. Only `config` reads config.yaml and the environment, and builds it from them."""
 
 import os
 from collections.abc import Mapping
@@ -10,23 +10,28 @@ from msgspec import Struct
 Reasoning = Literal["none", "native", "mapped", "fixed"]
 DEFAULT_MODEL, NO_MODEL = "multilingual-e5-small", "none"
 KNOWN_MODELS = ("text-embedding-3-small", "text-embedding-3-large", "text-embedding-ada-002")
-"""Models that one well-known endpoint alone serves under these names."""
+"""Models that only one well-known endpoint serves under these names."""
 _OPENAI, _OPENAI_KEY = "https://api.openai.com/v1", "OPENAI_API_KEY"
 DEFAULT_READS = 512
-"""Tokens that the offline model reads in one go, with those around a text."""
+"""The tokens that the offline model reads in one go, with those it adds around a text."""
 CACHE_LIMIT = 16 * 1024**3
-"""Bytes that all that is derived may take, where this machine's settings name no others."""
+"""The default limit of all derived state, in bytes; this machine's settings may override it."""
 LOOPBACK = "http://127.0.0.1:8080/v1"
-"""Where a model on this machine is asked that has no address: the port of llama.cpp's server."""
+"""The default address of a model on this machine: the port of llama.cpp's server."""
 SEAL_KEY, SEAL_KEY_FILE = "DUCKKB_ENCRYPTION_KEY", "DUCKKB_ENCRYPTION_KEY_FILE"
-"""Variables that hold, or name a file with, the key of derived state; no child process of ours is given them."""
+"""Variables that hold the key of derived state, or name a file with it; child processes do not inherit them."""
 _GRAPH_FROM = 2_000_000
-"""Chunks from which `auto` has a graph: comparing as many takes a twentieth of a second."""
+"""The number of chunks from which `auto` uses a graph: comparing that many takes a twentieth of a second."""
 
 
 class Fusion(Struct, frozen=True):
-    """How two ranked lists become one: `rrf` with `k`, or `minmax` with the vector lane's `weight` (0 to 1) and the `gate`, the
-    share of the question (0 to 1) that the best record of the lexical lane has to cover for that lane to count."""
+    """How two ranked lists are fused: `rrf` with `k`, or `minmax` with the vector lane's `weight` and the `gate`.
+
+    The weight is from 0 to 1.
+
+    The gate is the share of the question (0 to 1) that the best record of the lexical lane must cover for that
+    lane to count.
+    """
 
     method: Literal["rrf", "minmax"] = "rrf"
     k: int = 60
@@ -35,8 +40,10 @@ class Fusion(Struct, frozen=True):
 
 
 class Expansion(Struct, frozen=True):
-    """How a question grows before it is answered: `none`, or `feedback`, which moves its vector by `weight` (0 to 1)
-    towards the mean of the best chunks of its first `hits` records."""
+    """How a question is expanded before it is answered: `none` or `feedback`.
+
+    Feedback moves its vector by `weight` (0 to 1) towards the mean of the best chunks of its first `hits` records.
+    """
 
     method: Literal["none", "feedback"] = "none"
     weight: float = 0.3
@@ -49,14 +56,17 @@ class VectorSettings(Struct, frozen=True):
     ann: Literal["auto", "exact", "hnsw"] = "auto"
 
     def wants_graph(self, chunks: int) -> bool:
-        """Whether so many chunks are compared by a graph."""
+        """Return whether that many chunks are compared by a graph."""
         return self.ann == "hnsw" or (self.ann == "auto" and chunks >= _GRAPH_FROM)
 
 
 class EmbeddingSettings(Struct, frozen=True):
-    """`global.embedding_model` and `global.embedding.*`. `timeout_s` is in seconds; `mode` concerns the local model;
-    `concurrency` is how many batches are embedded at the same time, `price_per_million_tokens` in any currency. `base_url` and
-    `api_key_env` are as configured, for whichever model needs an endpoint; `address` and `key_variable` are this model's."""
+    """The settings `global.embedding_model` and `global.embedding.*`.
+
+    `timeout_s` is in seconds; `mode` concerns the local model. `concurrency` is how many batches are embedded
+    at the same time, `price_per_million_tokens` is in any currency. `base_url` and `api_key_env` are as
+    configured, for any model that needs an endpoint; `address` and `key_variable` are this model's.
+    """
 
     model: str = DEFAULT_MODEL
     base_url: str | None = None
@@ -72,29 +82,30 @@ class EmbeddingSettings(Struct, frozen=True):
 
     @property
     def address(self) -> str | None:
-        """Where the model is asked; None for one that runs here, and for one that has no address."""
+        """The address of the model; None for a local model and for one without an address."""
         if self.model in (DEFAULT_MODEL, NO_MODEL):
             return None
         return self.base_url or (_OPENAI if self.model in KNOWN_MODELS else None)
 
     @property
     def key_variable(self) -> str | None:
-        """The variable that holds the key for that address."""
+        """The environment variable that holds the key for that address."""
         if self.address is None:
             return None
         return self.api_key_env or (None if self.base_url else _OPENAI_KEY)
 
     @property
     def reads(self) -> int | None:
-        """Tokens that the model reads of a text in one go, where that follows from its name; None for an endpoint's, and without
-        one."""
+        """The tokens that the model reads in one go, by its name; None for an endpoint's or without a model."""
         return DEFAULT_READS if self.model == DEFAULT_MODEL else None
 
 
 class RerankSettings(Struct, frozen=True):
-    """`global.rerank.*`: who judges the first candidates of a `query` by their texts. `timeout_ms` is the longest wait of one
-    question in all, in milliseconds; at most `concurrency` requests are under way at once in a process, and `queue_limit`
-    questions wait behind them."""
+    """The settings `global.rerank.*` of the model that reranks the first candidates of a `query`.
+
+    `timeout_ms` is the longest wait of one question in all, in milliseconds. A process sends at most
+    `concurrency` requests at once; `queue_limit` questions wait behind them.
+    """
 
     method: Literal["none", "http", "tei", "chat"] = "none"
     model: str | None = None
@@ -110,12 +121,15 @@ class RerankSettings(Struct, frozen=True):
 
     @property
     def is_asked(self) -> bool:
-        """Whether an endpoint is asked."""
+        """Whether an endpoint is configured to be asked."""
         return self.method != "none"
 
 
 class ExpandSettings(Struct, frozen=True):
-    """`global.expand.*`: who writes variants of the question of a `query`. `timeout_ms` is the longest wait, in milliseconds."""
+    """The settings `global.expand.*` of the model that writes variants of a `query`'s question.
+
+    `timeout_ms` is the longest wait, in milliseconds.
+    """
 
     method: Literal["none", "feedback", "chat"] = "none"
     model: str | None = None
@@ -126,15 +140,19 @@ class ExpandSettings(Struct, frozen=True):
 
     @property
     def is_asked(self) -> bool:
-        """Whether an endpoint is asked."""
+        """Whether an endpoint is configured to be asked."""
         return self.method == "chat"
 
 
 class ProviderSettings(Struct, frozen=True):
-    """Who serves a chat model: an address that speaks OpenAI's protocol, the model's name there, the variable with the key, and
-    how long one answer may take, in seconds. `stream_usage`: it understands that it is asked to count tokens;
-    `returns_reasoning`: it wants to read again what the model thought; `reasoning_body` is what a request has besides where
-    reasoning is asked of a `mapped` model with more than low effort, `reasoning_off` with low (None: each true as false)."""
+    """A provider of a chat model, at an address that speaks OpenAI's protocol.
+
+    It also has the model's name there, the key variable and the timeout of an answer in seconds.
+
+    `stream_usage`: it accepts a request to count tokens. `returns_reasoning`: it wants the model's earlier
+    reasoning back. `reasoning_body` is added to a request where more than low effort is asked of a `mapped`
+    model, `reasoning_off` where low effort is (None: each true as false).
+    """
 
     base_url: str = LOOPBACK
     model: str = ""
@@ -146,7 +164,7 @@ class ProviderSettings(Struct, frozen=True):
     reasoning_off: Mapping[str, Any] | None = None
 
     def map_effort(self, effort: str) -> Mapping[str, Any]:
-        """Map an effort to what a request to a `mapped` model has besides."""
+        """Return what a request to a `mapped` model adds for this effort."""
         if effort != "low":
             return self.reasoning_body
         if self.reasoning_off is not None:
@@ -155,7 +173,7 @@ class ProviderSettings(Struct, frozen=True):
 
     @property
     def host(self) -> str:
-        """Host and port, as a person is told them."""
+        """The host and port, as people read them."""
         from urllib.parse import urlsplit
 
         address = urlsplit(self.base_url)
@@ -163,14 +181,17 @@ class ProviderSettings(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Tells it from the others of a model: `MODEL@HOST`."""
+        """The name of the provider among those of a model: `MODEL@HOST`."""
         return f"{self.model}@{self.host}"
 
 
 class ChatModelSettings(Struct, frozen=True):
-    """`global.models.NAME`: one row of the registry of chat models. Its `providers` are asked in this order. `json_mode` says whether
-    it can be held to JSON; `reasoning` whether it thinks before it speaks: not at all, by the effort that is asked (`native`), by
-    a provider's own switch that stands for it (`mapped`), or always (`fixed`). `context_tokens` is what it reads at once."""
+    """The settings `global.models.NAME` of a chat model. Its `providers` are asked in this order.
+
+    `json_mode`: whether it can be held to JSON. `reasoning`: not at all, by the effort that is asked
+    (`native`), by a provider's own switch for it (`mapped`), or always (`fixed`). `context_tokens` is its
+    context window.
+    """
 
     name: str
     providers: tuple[ProviderSettings, ...]
@@ -181,17 +202,22 @@ class ChatModelSettings(Struct, frozen=True):
 
 
 class AskSettings(Struct, frozen=True):
-    """`global.ask.*`: the chat model that answers questions, by its name in `global.models` (None: the only one there is), and the
-    tokens of evidence that it is given."""
+    """The settings `global.ask.*`: the chat model that answers questions, and its tokens of evidence.
+
+    The model is named as in `global.models`; None means the only model there.
+    """
 
     model: str | None = None
     budget: int = 4_000
 
 
 class ArchSettings(Struct, frozen=True):
-    """`arch.*`: the command that writes a graph of the code to the file `output` of the folder in which it runs, in at most
-    `timeout_s` seconds; None where there is none. At most `hints` edges of it are said beside an answer, none of which has a
-    `confidence` below `min_confidence`."""
+    """The settings `arch.*` of the command that writes a graph of the code.
+
+    The command writes the file `output` of the folder in which it runs, in at most `timeout_s` seconds; None
+    where there is no command. An answer shows at most `hints` edges, none with a `confidence` below
+    `min_confidence`.
+    """
 
     command: str | None = None
     output: str = "graph.json"
@@ -201,8 +227,10 @@ class ArchSettings(Struct, frozen=True):
 
 
 class Shrink(Struct, frozen=True):
-    """How many records of a table one change may delete without anybody having said so: `records`, or where that is more
-    the `share` (0 to 1) of all."""
+    """How many records of a table one change may delete without permission.
+
+    That is `records`, or `share` (0 to 1) of all records where that is more.
+    """
 
     records: int = 20
     share: float = 0.1
@@ -212,7 +240,7 @@ class Shrink(Struct, frozen=True):
 
 
 class Settings(Struct, frozen=True):
-    """Everything config.yaml says outside the ontology. Sizes in characters (`chunk_size`) or bytes."""
+    """Everything in config.yaml outside the ontology. Sizes are in characters (`chunk_size`) or bytes."""
 
     chunk_size: int = 800
     tokenizer: Literal["jieba", "plain"] = "jieba"
@@ -240,13 +268,17 @@ class Settings(Struct, frozen=True):
 
 
 NOWHERE = Path(os.devnull) / "a folder that came with the knowledge base is not used"
-"""Stands for a folder of the user's that lies inside the base; nothing can be read or made below it."""
+"""A folder that cannot exist, in place of a user's folder that lies inside the base; nothing can be read or made
+there."""
 
 
 class Environment(Struct, frozen=True):
-    """What duckkb takes from the environment; keys are not kept here but asked for by name when a model is made.
-    `backend` is the address of a target that answers instead of a clone. `cache_limit` is in bytes, of all that lies in `cache_home`; `daemon` says
-    whether a warm process is started (`auto`). `settings` are the variables that stand over what config.yaml says, by name, as text."""
+    """What duckkb takes from the environment. Keys are not kept; a model asks for its key by name.
+
+    `backend` is the address of a target that answers in place of a clone. `cache_limit` bounds all that lies in
+    `cache_home`, in bytes. `daemon` says whether a warm process is started (`auto`). `settings` are the
+    variables that override config.yaml, by name, as text.
+    """
 
     kb: str | None = None
     writer: str | None = None

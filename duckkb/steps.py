@@ -1,10 +1,9 @@
-"""The steps of an answer, with their times, for whoever wants them: a server that traces. Nobody does by default, and a step costs
-one look then.
+"""Timed steps of an answer, for a server that traces. By default nothing is recorded, and a step costs a look-up.
 
->>> with recorded() as found:
+>>> with record_steps() as steps:
 ...     with step("plan"):
 ...         pass
->>> [name for name, begun, ended in found], wanted()
+>>> [name for name, begun, ended in steps], is_recording()
 (['plan'], False)
 """
 
@@ -19,7 +18,7 @@ Given = ParamSpec("Given")
 Value = TypeVar("Value")
 
 Step = tuple[str, int, int]
-"""A name, and when it began and ended: nanoseconds since 1970, which all processes of a machine count alike."""
+"""A name, and its begin and end: nanoseconds since 1970, on the clock that all processes of a machine share."""
 
 _FOUND: ContextVar[list[Step] | None] = ContextVar("duckkb_steps", default=None)
 _UNTIMED = nullcontext()
@@ -27,7 +26,7 @@ _UNTIMED = nullcontext()
 
 @contextmanager
 def record_steps() -> Iterator[list[Step]]:
-    """Write down the steps of what this thread, and those that take its context over, do meanwhile."""
+    """Record the steps of this thread, and of threads that copy its context, until the block ends."""
     steps: list[Step] = []
     before = _FOUND.set(steps)
     try:
@@ -37,25 +36,25 @@ def record_steps() -> Iterator[list[Step]]:
 
 
 def is_recording() -> bool:
-    """Whether somebody writes them down."""
+    """Return whether steps are being recorded."""
     return _FOUND.get() is not None
 
 
 def add(steps: Iterable[Step]) -> None:
-    """Steps of another process that worked for this one."""
+    """Add the steps of another process that worked for this one."""
     sink = _FOUND.get()
     if sink is not None:
         sink.extend((name, begin_ns, end_ns) for name, begin_ns, end_ns in steps)
 
 
 def step(name: str) -> AbstractContextManager[None]:
-    """The block is one."""
+    """Record the block as a step."""
     sink = _FOUND.get()
     return _UNTIMED if sink is None else _time_step(name, sink)
 
 
 def count_step(name: str) -> Callable[[Callable[Given, Value]], Callable[Given, Value]]:
-    """Each call of the function is one."""
+    """Record each call of the function as a step."""
 
     def around(function: Callable[Given, Value]) -> Callable[Given, Value]:
         @wraps(function)

@@ -1,7 +1,7 @@
-"""What `duckkb` does before it imports anything: it asks a warm process of the base, where one listens (`duckkb serve --warm`).
+"""The client of a warm process (`duckkb serve --warm`), which `duckkb` asks before it imports anything.
 
-Whatever is not exactly as it should be means that the command runs as if there were no such process: nothing has been printed
-by then. Both sides have this module, so that what one says of itself can be compared with what the other is.
+Any mismatch means that the command runs as if there were no warm process; nothing has been printed by then.
+Both sides import this module, so that each can compare what the other says of itself.
 """
 
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SERVED = frozenset(
     ("find", "get", "graph", "list", "ls", "multi-get", "query", "schema", "search", "status", "vsearch", "why")
 )
-"""Verbs that only read, and end by themselves."""
+"""Verbs that only read and end by themselves."""
 PROTOCOL = b"duckkb warm 2"
 HEAD = 8
 BEGUN, OTHER, ANSWER = b"B", b"O", b"A"
@@ -24,7 +24,7 @@ _CONNECT_S, _LOOK_S, _LONGEST_S = 0.1, 0.05, 10.0
 _CREDENTIALS = 12  # pid, uid and gid, four bytes each
 _OTHERWISE = "the warm process speaks otherwise"
 _OFF = ("off", "0", "false", "no")
-# What a shell and a terminal set for themselves; no answer depends on it.
+# Variables that a shell and a terminal set for themselves; no answer depends on them.
 _APART = frozenset(
     b"_ PWD OLDPWD SHLVL DUCKKB_DAEMON SSH_CLIENT SSH_CONNECTION SSH_TTY TERM_SESSION_ID TMUX TMUX_PANE WINDOWID XDG_SEAT"
     b" XDG_SESSION_CLASS XDG_SESSION_ID XDG_SESSION_TYPE XDG_VTNR".split()
@@ -40,18 +40,18 @@ _FLAGS = (
     "no_user_site",
     "warn_default_encoding",
 )
-"""What of Python's start can be seen in an answer."""
+"""Start options of Python that affect an answer."""
 
 Answer = tuple[int, list[tuple[int, bytes]]]
-"""An exit code, and what is to be written to which descriptor, in that order."""
+"""An exit code, and what to write to which descriptor, in that order."""
 
 
 class Cold(Exception):
-    """The command has to run in this process, and why."""
+    """The reason why the command has to run in this process."""
 
 
 def verb(words: list[str]) -> str:
-    """The first word of a command line that is neither an option of all verbs nor the value of one."""
+    """Return the first word of a command line that is neither an option nor an option's value."""
     at = 0
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in ("--kb", "--format") else 1
@@ -59,12 +59,12 @@ def verb(words: list[str]) -> str:
 
 
 def is_required(words: list[str]) -> bool:
-    """Whether this command is one that must not run without a warm process."""
+    """Return whether this command must not run without a warm process."""
     return _read_mode() == "require" and verb(words) in SERVED
 
 
 def answer(words: list[str]) -> Answer:
-    """The answer of the warm process to a command line. Raises `Cold`."""
+    """Return the warm process's answer to a command line. Raises `Cold`."""
     if os.name == "nt" or verb(words) not in SERVED:
         raise Cold("no verb that a warm process answers")
     if _read_mode() in _OFF:
@@ -75,7 +75,7 @@ def answer(words: list[str]) -> Answer:
         root = _find_root(words)
         place = socket_of(root, folder)
         return _ask_process(_check_socket(place, folder), identity(root), words)
-    except (OSError, ValueError, ImportError, AttributeError) as error:  # also a system without such sockets
+    except (OSError, ValueError, ImportError, AttributeError) as error:  # or a system without such sockets
         raise Cold(str(error) or type(error).__name__) from None
 
 
@@ -91,7 +91,7 @@ def write(pieces: list[tuple[int, bytes]]) -> None:
 
 
 def run_folder() -> str:
-    """Where sockets of this user's warm processes lie."""
+    """Return the folder with the sockets of this user's warm processes."""
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     if runtime.startswith("/"):
         return f"{runtime}/duckkb"
@@ -102,15 +102,17 @@ def run_folder() -> str:
 
 
 def socket_of(root: str, folder: str) -> str:
-    """The socket of the base in a folder, which is its real place."""
+    """Return the socket of the base in a folder, given as its real path."""
     from _blake2 import blake2b
 
     return f"{folder}/{blake2b(os.fsencode(root) + b' %d' % os.geteuid(), digest_size=10).hexdigest()}.sock"
 
 
 def identity(root: str) -> list[bytes]:
-    """What both sides must have in common before one may answer for the other: protocol, installation, Python and how it was
-    started, base, and environment, of which only a digest is said."""
+    """Return what client and warm process must have in common.
+
+    These are protocol, installation, Python and its start, base, and environment, of which only a digest is sent.
+    """
     from _blake2 import blake2b
 
     digest = blake2b(digest_size=32)
@@ -136,7 +138,7 @@ def _read_mode() -> str:
 
 
 def find_named_base(words: list[str]) -> str | None:
-    """The folder that a command line or DUCKKB_KB names as the base; None for the nearest one."""
+    """Return the folder that a command line or DUCKKB_KB names as the base; None for the nearest base."""
     folder = os.environ.get("DUCKKB_KB") or None
     for at, word in enumerate(words):
         if word == "--":
@@ -149,8 +151,10 @@ def find_named_base(words: list[str]) -> str | None:
 
 
 def _find_root(words: list[str]) -> str:
-    """The folder of the base that a command line seems to mean. It is no more than where a socket is looked for: which base is
-    meant is read by whoever answers."""
+    """Return the folder of the base that a command line seems to mean.
+
+    It only locates a socket; the process that answers determines the base.
+    """
     base = find_named_base(words)
     if base:
         return os.path.realpath(os.path.expanduser(base))
@@ -163,7 +167,7 @@ def _find_root(words: list[str]) -> str:
 
 
 def _check_socket(place: str, folder: str) -> str:
-    """The socket, once it and its folder are seen to be this user's alone. Raises `Cold`, OSError."""
+    """Return the socket after checking that it and its folder belong to this user alone. Raises `Cold`, OSError."""
     for path, kind in ((folder, stat.S_ISDIR), (place, stat.S_ISSOCK)):
         status = os.lstat(path)
         if not kind(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
@@ -172,7 +176,7 @@ def _check_socket(place: str, folder: str) -> str:
 
 
 def _ask_process(place: str, identity_parts: list[bytes], words: list[str]) -> Answer:
-    """Raises `Cold`, OSError."""
+    """Send a command line to the warm process and return its answer. Raises `Cold`, OSError."""
     import _socket
 
     body = b"\0".join([b"%d" % len(identity_parts), *identity_parts, *map(os.fsencode, words)])
@@ -186,7 +190,7 @@ def _ask_process(place: str, identity_parts: list[bytes], words: list[str]) -> A
         pid, uid = (int.from_bytes(credentials[at : at + 4], sys.byteorder) for at in (0, 4))
         if uid != os.geteuid():
             raise Cold("the process that listens is another user's")
-        # No descriptor goes with it: one that a stopped process has not taken would keep a pipe open behind this command.
+        # No descriptor is sent: a stopped process that has not taken it would keep a pipe open behind this command.
         line.sendall(make_frame(BEGUN, body))
         return _parse_answer(_answer(line, pid))
     finally:
@@ -194,7 +198,7 @@ def _ask_process(place: str, identity_parts: list[bytes], words: list[str]) -> A
 
 
 def _answer(line: "socket", pid: int) -> bytes:
-    """What the warm process says, once it has begun in time and said all of it. Raises `Cold`, OSError."""
+    """Return the warm process's complete answer, which has to begin in time. Raises `Cold`, OSError."""
     buffer, has_begun, remaining_s = bytearray(), False, _LONGEST_S
     while True:
         try:

@@ -1,1 +1,1 @@
-"""Every verb once."""
+"""The use cases: every verb once."""

@@ -1,4 +1,4 @@
-"""find, graph, sql: questions."""
+"""The actions find, graph and sql: questions."""
 
 import json
 import re
@@ -29,16 +29,17 @@ if TYPE_CHECKING:
 
 Direction = Literal["out", "in", "both"]
 _NEAR_DEPTH = 200
-"""Records that are looked at for each chunk."""
-# What may not follow a citation, as it would name another record: https://www.rfc-editor.org/rfc/rfc3986#section-2.3
+"""The number of records looked at for each chunk."""
+# Signs that may not follow a citation, since it would name another record:
+# https://www.rfc-editor.org/rfc/rfc3986#section-2.3
 _ENDS = rb"(?![A-Za-z0-9_~%-]|\.[A-Za-z0-9_~%-])"
 
 _OF_CACHES = re.compile("search_(?:index|cache)", re.IGNORECASE)
-"""What a statement says that asks for vectors: those of a cache from elsewhere are withheld until a sample was checked."""
+"""Tables whose use needs vectors: cached vectors from elsewhere are withheld until a sample was checked."""
 
 
 class Neighbors(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
-    """Records around a node; `truncated` says that the limit cut them, `next` how to go on where that is possible."""
+    """Records around a node; `truncated`: the limit cut them; `next` continues, where that is possible."""
 
     records: tuple[dict[str, Any], ...]
     truncated: bool = False
@@ -65,10 +66,12 @@ def find(
     expansion: Expansion | None = None,
     explain: bool = False,
 ) -> FindResult:
-    """Search one type (or "all"). `mode` is "similar", "match", "hybrid", or None for the policy's default; `where`
-    is a filter over fields, applied before ranking; `vector` (1-d) is a question given as a vector; `fusion` and
-    `expansion` stand in for the policy's. Raises `errors.UsageError`, `errors.FilterError`, `errors.NotFound`,
-    `errors.Unavailable`."""
+    """Search one type (or "all").
+
+    `mode` is "similar", "match", "hybrid", or None for the policy's default. `where` is a filter over fields,
+    applied before ranking. `vector` (1-d) is a question given as a vector. `fusion` and `expansion` override
+    the policy's. Raises `errors.UsageError`, `errors.FilterError`, `errors.NotFound`, `errors.Unavailable`.
+    """
     positive(limit)
     text_or_none(query, "a query")
     text_or_none(where, "a filter")
@@ -79,7 +82,7 @@ def find(
 
 
 def _select_kinds(base: Base, type_name: str, intent: Intent) -> list[RecordType]:
-    """One type, or for `all` those that the mode can serve."""
+    """Return the named type, or for `all` those that the mode can serve."""
     if type_name != "all":
         return [find_kind(base, type_name, partial(_find_elsewhere, type_name, intent))]
     has_query = bool(intent.text and intent.text.strip()) or intent.vector is not None
@@ -94,14 +97,14 @@ def _select_kinds(base: Base, type_name: str, intent: Intent) -> list[RecordType
 
 
 def _find_elsewhere(type_name: str, intent: Intent, near: str) -> str:
-    """The search in the nearest type, or in all; where there is no question, what stands in the type's place is one."""
+    """Return the search in the nearest type, or in all; without a question, the type's place holds the question."""
     if intent.where is not None or intent.vector is not None:
         return "duckkb schema"
     return f"duckkb find {near if near and intent.text else 'all'} {shell_word(intent.text or type_name)}"
 
 
 class Count(Struct, frozen=True):
-    """How many records a type has, or of these satisfy a filter."""
+    """The number of a type's records, or of those that satisfy a filter."""
 
     type: str
     count: int
@@ -128,8 +131,11 @@ def neighbors(
     limit: int = 1000,
     after: str | None = None,
 ) -> Neighbors:
-    """The records around one node, nearest first, each with the `_edge` that led to it. Those that are one edge away come in the
-    order of edge type, direction and identity: `after` is the `next` of the page before."""
+    """Return the records around a node, nearest first, each with the `_edge` that led to it.
+
+    Records one edge away come in the order of edge type, direction and identity; `after` is the `next` of the
+    previous page.
+    """
     start = _load_node(base, type, identity)
     steps = replace(_build_steps(base, label, direction, min(depth, limit)), after=_place(after, depth))
     reached_steps, is_cut = graph.neighbors(base.tree, start, steps, depth, limit)
@@ -140,7 +146,10 @@ def neighbors(
 
 
 def _place(after: str | None, depth: int) -> graph.Place | None:
-    """Raises `errors.UsageError` for what is no `next`, and for a walk of several steps, which has no pages."""
+    """Parse `after`.
+
+    Raises `errors.UsageError` where it is invalid, and for walks of several steps, which have no pages.
+    """
     if after is None:
         return None
     if depth != 1:
@@ -167,7 +176,7 @@ def path(
     direction: Direction = "both",
     depth: int = 6,
 ) -> Sequence[dict[str, Any]]:
-    """A shortest path between two nodes, given as (type, identity); empty where there is none."""
+    """Return a shortest path between two nodes, given as (type, identity); empty where there is none."""
     first, last = _load_node(base, *start), _load_node(base, *end)
     steps = _build_steps(base, label, direction, depth)
     return [_format_step(step) for step in graph.path(base.tree, first, last, steps, depth)]
@@ -210,10 +219,13 @@ def _format_step(step: graph.Step) -> dict[str, Any]:
 
 
 def near(base: Base, type: str, identity: GivenIdentity, *, limit: int = 10) -> Neighbors:
-    """The records of a type that mean what one of them means, the nearest first, by the vectors of their texts; those that are missing
-    are made first, as `find` does. `_score` is the mean, over the record's chunks, of the cosine to the best chunk of the other, as 0
-    where that is not among the 200 nearest of the chunk. Raises `errors.UsageError` (E_INTENT) where the type has no vectors, and
-    `errors.NotFound` (E_NO_RESULTS) where the record has none."""
+    """Return the records of a type nearest in meaning to one of its records, by the vectors of their texts.
+
+    Missing vectors are computed first, as in `find`. `_score` is the mean, over the record's chunks, of the
+    cosine to the best chunk of the other record; 0 where that is not among the 200 nearest of the chunk. Raises
+    `errors.UsageError` (E_INTENT) where the type has no vectors, and `errors.NotFound` (E_NO_RESULTS) where the
+    record has none.
+    """
     positive(limit)
     kind, row = find_row(base, type, identity)
     if not kind.vectors:
@@ -239,8 +251,10 @@ def _find_nearest(
 
 
 def citing(base: Base, type: str, identity: GivenIdentity, *, limit: int = 100) -> Neighbors:
-    """The records in which a citation of this one stands (`duckkb://TYPE/IDENTITY`, of whatever commit), in the order of types and
-    files. Every record of the base is looked at."""
+    """Return the records that contain a citation of this record (`duckkb://TYPE/IDENTITY`, of any commit).
+
+    They come in the order of types and files. Reads every record of the base.
+    """
     positive(limit)
     kind, row = find_row(base, type, identity)
     lines = [line_of(*pair) for pair in islice(_find_citations(base, kind, row), limit + 1)]
@@ -260,8 +274,10 @@ def _find_citations(base: Base, kind: RecordType, target: StoredRow) -> Iterator
 
 
 def sql(base: Base, statement: str, *, limit: int = 10_000, timeout: float = 30.0) -> SqlResult:
-    """One read-only SELECT over the runtime tables: at most `limit` rows, 64 MiB, `timeout` seconds. Raises
-    `errors.FilterError` (E_SQL), `errors.Unavailable` (E_LIMIT; E_INTERNAL where trying again helps)."""
+    """Run one read-only SELECT over the runtime tables: at most `limit` rows, 64 MiB, `timeout` seconds.
+
+    Raises `errors.FilterError` (E_SQL), `errors.Unavailable` (E_LIMIT; E_INTERNAL where trying again helps).
+    """
     limit, statement = positive(limit), text_or_none(statement, "a statement") or ""
     if any("\ud800" <= character <= "\udfff" for character in statement):
         raise FilterError(

@@ -1,5 +1,8 @@
-"""What is done with branches, on a base that need not load, as its configuration may be in conflict: `propose`, a base whose
-writes become a commit on a branch of their own; merge, resolve, compact and git's driver."""
+"""Actions on branches, for a base that need not load since its configuration may be in conflict.
+
+They are `propose`, a base whose writes become a commit on a branch of their own; merge, resolve, compact and
+git's driver.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +41,7 @@ from duckkb.truth.merge.merge_rules import RulesByTable
 
 
 class Merge(Struct, frozen=True):
-    """What came of a merge, and what the merged records break without being in conflict."""
+    """The result of a merge, and the rules that merged records break without a conflict."""
 
     outcome: Outcome
     violations: tuple[Finding, ...] = ()
@@ -49,15 +52,17 @@ class Merge(Struct, frozen=True):
 
 
 class Resolution(Struct, frozen=True):
-    """What is left to resolve; where nothing is, what the merged records break."""
+    """What is left to resolve; once nothing is, the rules that merged records break."""
 
     left: Resolved
     violations: tuple[Finding, ...] = ()
 
 
 def conflicts(base: Base, *, limit: int = 100, after: str = "") -> dict[str, Any]:
-    """What `duckkb resolve --list --format json` prints. Raises as `resolve`; `errors.Refused` (E_FORBIDDEN) for who sees a part of
-    the base."""
+    """Return what `duckkb resolve --list --format json` prints.
+
+    Raises as `resolve`; `errors.Refused` (E_FORBIDDEN) for callers who see a part of the base.
+    """
     options = ResolveOptions(only_list=True, timeout=base.wiring.lock_timeout)
     return resolution_object(resolve(Unopened.around(base), options), limit, after)
 
@@ -70,7 +75,12 @@ def settle(
     limit: int = 100,
     allow_shrink: bool = False,
 ) -> dict[str, Any]:
-    """What `duckkb resolve --with-file` prints with --format json; `answers` are its lines. Raises as `resolve`."""
+    """Settle conflicts; return what `duckkb resolve --with-file --format json` prints.
+
+    `answers` are the lines of the file.
+
+    Raises as `resolve`.
+    """
     around = Unopened.around(base)
     lines = "\n".join(json.dumps(dict(answer)) for answer in answers).encode()
     options = ResolveOptions(stage=stage, timeout=base.wiring.lock_timeout)
@@ -79,7 +89,10 @@ def settle(
 
 
 def resolution_object(done: Resolution, limit: int, after: str = "") -> dict[str, Any]:
-    """What is open for programs: `limit` conflicts behind that with the name `after`. Raises `errors.NotFound`."""
+    """Return the open conflicts as a plain object.
+
+    It has `limit` of them after the name `after`. Raises `errors.NotFound`.
+    """
     remainder = done.left
     page_conflicts, following = page_of(remainder.conflicts, limit, after)
     paths = ("unreadable", "unstaged", "staged", "others", "files", "rescued")
@@ -98,14 +111,17 @@ def resolution_object(done: Resolution, limit: int, after: str = "") -> dict[str
 
 
 def conflict_object(one: OpenConflict) -> dict[str, Any]:
-    """A conflict for programs; `base`, `ours` and `theirs` are JSON source text, the identity is as records have it."""
+    """Return a conflict as a plain object; `base`, `ours` and `theirs` are JSON source text.
+
+    The identity is as records have it.
+    """
     line = asdict(one)
     line["identity"] = line.pop("identity_value")
     return {"name": one.name} | line | {"etag": one.etag}
 
 
 def page_of(held: Sequence[OpenConflict], limit: int, after: str) -> tuple[Sequence[OpenConflict], str | None]:
-    """The conflicts to show, and the name to go on behind where there are more. Raises `errors.NotFound`."""
+    """Return a page of conflicts, and the name after which to continue, if any. Raises `errors.NotFound`."""
     names = [conflict.name for conflict in held]
     if after and after not in names:
         raise NotFound(f"no open conflict is named {after}", suggestion="duckkb resolve --list")
@@ -115,9 +131,11 @@ def page_of(held: Sequence[OpenConflict], limit: int, after: str) -> tuple[Seque
 
 
 def merge(unopened: Unopened, revision: str, options: MergeOptions, *, allow_shrink: bool = False) -> Merge:
-    """Merge a revision into what is checked out, records by key; the base's limits hold unless `allow_shrink`. What `check`
-    would refuse stays uncommitted. Raises `errors.StateError` (E_REVISION, E_MERGE_IN_PROGRESS) and `errors.Refused`
-    (E_SHRINK) where nothing was begun."""
+    """Merge a revision into the checked-out branch, records by key; the base's limits hold unless `allow_shrink`.
+
+    A result that `check` would refuse stays uncommitted. Raises `errors.StateError` (E_REVISION,
+    E_MERGE_IN_PROGRESS) and `errors.Refused` (E_SHRINK) before anything has begun.
+    """
     root = unopened.root
     limit = None if allow_shrink else _load_rules(root)[1]
     options = replace(options, shrink=limit)
@@ -136,12 +154,12 @@ def merge(unopened: Unopened, revision: str, options: MergeOptions, *, allow_shr
 
 
 def abort(unopened: Unopened, lock_timeout: float) -> Merge:
-    """Take a merge back. Raises `errors.Refused` where none is under way."""
+    """Abort a merge. Raises `errors.Refused` where none is under way."""
     return Merge(merges.abort(unopened.root, lock_timeout))
 
 
 def answers_file(root: Path, file: "str | Path") -> bytes:
-    """The bytes of a file with answers; raises `errors.UsageError` (E_PATH)."""
+    """Return the bytes of a file with answers; raises `errors.UsageError` (E_PATH)."""
     return outside.regular(file, root, config.read_environment(root), "a file with answers").read_bytes()
 
 
@@ -154,12 +172,16 @@ def resolve(
     allow_shrink: bool = False,
     is_agent: bool | None = None,
 ) -> Resolution:
-    """Settle what is chosen of a merge, rebase, pick, revert or stash, and say what is open. `answers` are JSON lines as
-    for `read_answers`. The violations are told where this has settled the last conflict; with `judged` whenever none
-    is open, and what is wrong with the ontology also before. Raises `errors.NotFound` for a choice that names no conflict,
-    `errors.Conflict` (E_STALE) for an answer to one that is another by now, and `errors.Refused` (E_SHRINK) where the merge
-    deletes more than it may; and `errors.Refused` (E_REVIEW) for values that an agent gives where the ontology has changes
-    reviewed. Whether an agent gives them says the environment, unless `is_agent` does."""
+    """Settle chosen conflicts of a merge, rebase, pick, revert or stash, and report what is open.
+
+    `answers` are JSON lines as for `read_answers`. Violations are reported once the last conflict is settled;
+    with `judged`, whenever none is open, and problems of the ontology even before. The environment says whether
+    an agent answers, unless `is_agent` does.
+
+    Raises `errors.NotFound` for a choice that names no conflict, `errors.Conflict` (E_STALE) for an answer to a
+    conflict that has changed, `errors.Refused` (E_SHRINK) where the merge deletes more than it may, and
+    `errors.Refused` (E_REVIEW) for values that an agent gives where the ontology requires review.
+    """
     rules, limit, depth = _load_rules(unopened.root)
     options = replace(options, answers=read_answers(answers, depth), shrink=None if allow_shrink else limit)
     if config.plain_around(unopened.root).agent if is_agent is None else is_agent:
@@ -172,8 +194,11 @@ def resolve(
 
 
 def _refuse_agents(root: Path, answers: Sequence[ConflictAnswer]) -> None:
-    """What stands on a side was reviewed, or will be, with its branch; a value that stands nowhere was not. Where the ontology cannot
-    say what is reviewed, all is."""
+    """Refuse values given by agents where the ontology requires review.
+
+    A value of a side was reviewed, or will be, with its branch; a new value was not. Where the ontology does
+    not load, everything needs review.
+    """
     type_names = sorted({answer.type for answer in answers if answer.side is None})
     if not type_names:
         return
@@ -192,14 +217,14 @@ def _refuse_agents(root: Path, answers: Sequence[ConflictAnswer]) -> None:
 
 
 def page(resolution: Resolution) -> Iterator[str]:
-    """The HTML page on which what is open is settled, piece by piece."""
+    """Yield the HTML page on which the open conflicts are settled, piece by piece."""
     from duckkb.review.merging import page
 
     return page.render(resolution.left, resolution.violations)
 
 
 def refuse_place(root: Path, named: "str | Path") -> None:
-    """Raise `errors.UsageError` (E_PATH) where `save_page` would not write."""
+    """Raise `errors.UsageError` (E_PATH) where `save_page` would refuse to write."""
     outside.writable(named, root, config.read_environment(root))
 
 
@@ -210,28 +235,34 @@ def save_page(root: Path, named: "str | Path", resolution: Resolution, *, force:
 
 
 def git_install(root: Path) -> list[str]:
-    """Have git in this clone merge and show parts by records; returns what was changed."""
+    """Set up git in this clone to merge and show parts by records; return what was changed."""
     return install.install(root, rules_at(root))
 
 
 def git_check(root: Path) -> list[install.Fact]:
-    """Whether git merges and shows parts by records here."""
+    """Return the facts on whether git merges and shows parts by records here."""
     return install.check(root, rules_at(root))
 
 
 def compact(unopened: Unopened, older_than: int, dry_run: bool, lock_timeout: float) -> Receipt:
-    """Join the small parts of days at least so many days ago. Raises `errors.Refused` where another branch touches them."""
+    """Join small parts of days at least `older_than` days ago.
+
+    Raises `errors.Refused` where another branch touches them.
+    """
     with unopened.opened(OpenOptions(lock_timeout=lock_timeout)) as base:
         return care.compact(base, older_than, dry_run)
 
 
 def rules_at(root: Path) -> RulesByTable:
-    """As the ontology says; as it last said where it does not load, unless that came with the clone."""
+    """Return the merge rules of the ontology, or those it last had where it does not load.
+
+    Last rules that came with the clone are not used.
+    """
     return _load_rules(root)[0]
 
 
 def _load_rules(root: Path) -> tuple[RulesByTable, Shrink, int]:
-    """How records are merged, how many may go, and how deep they may nest."""
+    """Return how records are merged, how many may be deleted, and how deep they may nest."""
     try:
         configuration = config.load(root, config.read_environment(root))
     except OntologyError:
@@ -264,7 +295,7 @@ def _collect_violations(closed_base: Unopened, lock_timeout: float) -> tuple[Fin
 def _open_and_check(
     stack: ExitStack, closed_base: Unopened, lock_timeout: float
 ) -> tuple[Base | None, tuple[Finding, ...]]:
-    """The base, open until the stack is closed, and what its records break; None for a base that cannot be opened."""
+    """Return the base, open until the stack is closed, and its violations; None for a base that cannot be opened."""
     try:
         base = stack.enter_context(closed_base.opened(OpenOptions(lenient=True, lock_timeout=lock_timeout)))
         return base, find_broken_records(base)
@@ -275,9 +306,12 @@ def _open_and_check(
 
 
 class Wish(Struct, frozen=True):
-    """What to propose: on which `branch` (made up where None), from which revision (`base`; where None the branch's own tip if
-    it goes beyond HEAD, else HEAD), with which message. `goes_on`: the branch is there, and whoever made it may have
-    something added to it; without it that is so only for what this clone has proposed."""
+    """A proposal's options: its `branch`, start and message.
+
+    `branch` None means a generated name. `base` is the revision to start from; None means the branch's own tip
+    where it is ahead of HEAD, else HEAD. `goes_on` allows adding to any existing branch; without it, only to a
+    branch that this clone proposed.
+    """
 
     title: str
     branch: str | None = None
@@ -287,7 +321,7 @@ class Wish(Struct, frozen=True):
 
 
 class Proposed(Struct):
-    """A proposal on its way: `commit` is empty until there was something to propose."""
+    """A proposal being made; `commit` is empty until there is something to propose."""
 
     branch: str
     base: str
@@ -298,7 +332,7 @@ class Proposed(Struct):
 
     @property
     def line(self) -> dict[str, Any]:
-        """What a receipt says of it: both null where nothing differed, so that nothing was proposed."""
+        """The proposal's part of a receipt: both values null where nothing differed."""
         if not self.commit:
             return {"branch": None, "commit": None}
         opening = {key: text for key, text in (("push", self.push), ("open", self.url)) if text}
@@ -306,8 +340,10 @@ class Proposed(Struct):
 
 
 class Proposing:
-    """A base as of a revision whose writes are kept as commits on a branch. Open it by `opening` to write;
-    `proposed` then says where."""
+    """A base at a revision whose writes are kept as commits on a branch.
+
+    Open it with `opening` to write; `proposed` then says where.
+    """
 
     def __init__(self, root: Path, wish: Wish) -> None:
         self._root, self._wish = root, wish
@@ -320,11 +356,11 @@ class Proposing:
         self.proposed = Proposed(name, self._parent.commit)
 
     def opening(self, *, lenient: bool = False) -> OpenOptions:
-        """How the base to write to is opened."""
+        """Return the options that open the base to write to."""
         return OpenOptions(lenient, at=self._parent.commit, proposal=Proposal(self._target.name, self._keep))
 
     def _start(self) -> Revision:
-        """What the first commit is made of."""
+        """Return the revision that the first commit builds on."""
         name, base = self._target.name, self._wish.base
         pushed_tip = git_changes.find_pushed_revision(self._root, self._remote.name, name) if self._remote else None
         tip = self._target.tip or pushed_tip
@@ -347,7 +383,7 @@ class Proposing:
             )
 
     def _refuse_to_lose(self, start: Revision, tips: tuple[Revision | None, ...]) -> None:
-        """No commit that the branch has, here or where it is pushed to, is left behind."""
+        """Refuse where a commit of the branch, here or at its remote, would be lost."""
         for tip in tips:
             if tip is not None and not git_changes.contains(self._root, start, tip):
                 mend = "leave --base out" if self._wish.base else f"git branch -f {self._target.name} {tip.name}"

@@ -1,4 +1,4 @@
-"""check, status, doctor, repair: the care of a base, also of one that may be broken, so without opening it."""
+"""The actions check, status, doctor and repair: maintenance, also of a base too damaged to open."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -42,9 +42,11 @@ from duckkb.truth.merge.merge_rules import rules_of
 
 
 def check(base: Base, *, since: str | None = None, branch: str | None = None) -> CheckReport:
-    """What is wrong with the files, with the team's cache, and with the merge that they are from, if HEAD is one; for who sees
-    a part of the base, with the files of its records. With `since` (a revision or a range) or a `branch` only what that change brings,
-    as `diffing.check_since`."""
+    """Check the files, the team's cache, and the merge that made HEAD, if any.
+
+    For callers who see a part, checks the files of their records. With `since` (a revision or a range) or a
+    `branch`, checks only that change, as `diffing.check_since`.
+    """
     if since is not None or branch is not None:
         from duckkb.actions.diffing import check_since
 
@@ -66,8 +68,11 @@ def check(base: Base, *, since: str | None = None, branch: str | None = None) ->
 
 
 def status(base: Base) -> dict[str, Any]:
-    """The base in a few words, the same keys always; `missing`, `unverified` and `team_cache` (as `index plan` has it) are None where it would take
-    long to say. Who sees a part of the base is told of its records and the model alone."""
+    """Return the base's status, always with the same keys.
+
+    `missing`, `unverified` and `team_cache` (as in `index plan`) are None where they would take long. Callers
+    who see a part get only its records and the model.
+    """
     records = {kind.name: base.tree.count(kind) for kind in base.ontology}
     if base.is_narrowed:
         unknown = dict.fromkeys(("missing", "unverified", "team_cache"))
@@ -85,9 +90,11 @@ def status(base: Base) -> dict[str, Any]:
 
 
 def growth(base: Base, *, limit: int = 50, timeout: float = 60.0) -> dict[str, Any]:
-    """How large each type is, and how large it was at commits of the history (`commits`, the oldest first), of which at most `limit`
-    are looked at; `left` were not counted within `timeout` seconds, and are the next time. `commits` is None of what is published, and for who sees a part of the base: its
-    types may have been others then; empty outside of git."""
+    """Return the size of each type now, and at up to `limit` commits of the history (`commits`, the oldest first).
+
+    `left` commits did not fit into `timeout` seconds, and follow at the next call. `commits` is None for a
+    published base and for callers who see a part, whose types may have differed then; empty outside git.
+    """
     report: dict[str, Any] = {"types": grown.now(base), "commits": None, "total": 0, "left": 0, "shallow": False}
     history = history_of(base, grown.places, limit)
     if history is None:
@@ -107,8 +114,10 @@ def growth(base: Base, *, limit: int = 50, timeout: float = 60.0) -> dict[str, A
 
 
 def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
-    """As `KnowledgeBase.status`, without opening a base that somebody is writing: who does (`locked_by`), with None for
-    what the records would say."""
+    """Return the status, as `KnowledgeBase.status`, without opening a base that another process is writing.
+
+    `locked_by` names that process, and what needs records is None.
+    """
     root = find(path)
     env = config.read_environment(root)
     configuration, holder = config.load(root, env), lock.holder(root)
@@ -144,8 +153,7 @@ def _describe_base(
 
 
 def background(known: Mapping[str, Any]) -> dict[str, Any]:
-    """What works for a base in the background, of what `status` says: the index job that runs or ran last, with what goes on
-    from where it stopped, and whoever holds the lock."""
+    """Return the background work from a `status`: the index job, how to continue it, and the lock's holder."""
     job = known["job"]
     goes_on = job is not None and job["ended"] in ("interrupted", "partial", "failed")
     fields = {"running": job is not None and job["running"], "job": job}
@@ -161,7 +169,7 @@ def doctor(
     embedder: Embedder | None,
     on_check: Callable[[Check], None],
 ) -> Health:
-    """As `app.doctor`; `engines` are what shows that each works here."""
+    """Check what a base needs here. As `app.doctor`; `engines` are the self tests."""
     root = unopened.root
     env = config.read_environment(root)
     with _link_models(env.cache_home.expanduser()) as cache_home:
@@ -177,7 +185,7 @@ def doctor(
 
 
 def repair(unopened: Unopened, options: RepairOptions) -> Repaired:
-    """As `app.repair`."""
+    """Repair derived state. As `app.repair`."""
     root = unopened.root
     open_options = OpenOptions(lenient=True, lock_timeout=options.timeout)
     place = Place.of(config.read_environment(root).cache_home, root)
@@ -192,13 +200,18 @@ def cleanup(
     limit: "int | str | None" = None,
     wire: "Callable[[Path, OpenOptions], tuple[Loaded, Wiring]] | None" = None,
 ) -> Cleaned:
-    """Remove from the user's cache folder what nobody needs: what was derived of bases that have been gone for a week (at
-    all, if `now`), models of other versions, and tokens and vectors that were not used for longest where all takes more than
-    `limit` (bytes, or text such as "20 GB"; default: this machine's setting). Works without a base; one that is there keeps
-    its store. With `wire`, which tells what models a base uses, also vectors of models that none uses of the bases that have a
-    folder there, nor the one at `path`; none where one of them cannot be read, which `reason` then says.
+    """Remove what no base needs from the user's cache folder.
 
-    Raises `errors.UsageError` for a limit that is no size, `errors.StateError` (E_NO_KB) for a path that is no base, `errors.Unavailable` (E_IO).
+    That is the state of bases gone for a week (with `now`, gone at all) and models of other versions. Where the
+    folder exceeds `limit` (bytes, or text such as "20 GB"; default: this machine's setting), the least recently
+    used tokens and vectors go too. Works without a base; existing bases keep their store.
+
+    With `wire`, which finds the models of a base, also removes vectors of models that neither the bases with a
+    folder there nor the base at `path` use. It removes none where one of these cannot be read; `reason` then
+    says which.
+
+    Raises `errors.UsageError` for an invalid limit, `errors.StateError` (E_NO_KB) for a path that is not a
+    base, `errors.Unavailable` (E_IO).
     """
     root: Path | None = None
     try:
@@ -221,8 +234,10 @@ def cleanup(
 
 
 def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
-    """Remove what is sealed in the user's cache folder, without its key: the paths `removed`, and the bytes `freed`. Raises
-    `errors.Unavailable` (E_IO), `errors.StateError` (E_NO_KB) for a path that is no base."""
+    """Remove sealed state from the cache folder, without its key; return paths `removed` and bytes `freed`.
+
+    Raises `errors.Unavailable` (E_IO), `errors.StateError` (E_NO_KB) for a path that is not a base.
+    """
     from duckkb.store import sealed_home
 
     home = config.plain_around(find(path) if path is not None else None).cache_home
@@ -237,8 +252,10 @@ def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
 def _collect_models(
     home: Path, base_root: Path | None, wire: "Callable[[Path, OpenOptions], tuple[Loaded, Wiring]]", *, now: bool
 ) -> tuple[set[str], str]:
-    """The fingerprints of the models of all bases that are known here; or why that cannot be told. A base that is gone is asked
-    for as long as its folder is kept: its disk may be mounted again."""
+    """Return the fingerprints of the models of all known bases, or the reason why they cannot be told.
+
+    A missing base counts as long as its folder is kept, since its disk may be mounted again.
+    """
     models: set[str] = set()
     places = [place for place in kept_places(home) if not (place.is_left_over(0) if now else place.is_left_over())]
     for root in dict.fromkeys(
@@ -254,10 +271,10 @@ def _collect_models(
 
 @contextmanager
 def _link_models(cache_home: Path) -> Iterator[Path]:
-    """A folder that shows the user's converted models by links: what a model would write, it writes beside them."""
+    """Make a folder with links to the user's converted models; what a model would write goes beside the links."""
     try:
         folder = TemporaryDirectory(prefix="duckkb-doctor-")
-    except OSError:  # no room for it, which a check will say
+    except OSError:  # the disk is full, which a check reports
         yield cache_home
         return
     with folder as name:

@@ -1,4 +1,4 @@
-"""col and policy: collections as wholes, and the policies that they are made by."""
+"""The actions col and policy: whole collections, and their policies."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -39,12 +39,14 @@ DOCUMENTS = "documents"
 """The policy of collections whose records are files."""
 
 BaseNow = Callable[[], AbstractContextManager[Base]]
-"""Gives a base as its files are now, for one call."""
+"""A function that holds a base as its files are now, for one call."""
 
 
 class Changed(Struct, frozen=True):
-    """What became of a collection: its name, the records in it, and the files that were written or removed; of a folder that
-    is added, what is `left_out` of it, and why (`documents.left_out`)."""
+    """A changed collection: its name, its records, and the files written or removed.
+
+    For an added folder, also the omissions (`left_out`) with reasons (`documents.left_out`).
+    """
 
     name: str
     records: int
@@ -53,13 +55,13 @@ class Changed(Struct, frozen=True):
 
 
 class Collections:
-    """`kb.collections`: what is done to whole collections. Records in them are put, found and deleted as those of any type."""
+    """The actions `kb.collections` on whole collections. Their records are used as those of any type."""
 
     def __init__(self, base: BaseNow) -> None:
         self._base = base
 
     def init(self, name: str, *, policy: str, params: Mapping[str, Any] | None = None) -> Changed:
-        """Make a collection: its policy, with `params` set, is written to ontology/collections/NAME.yaml.
+        """Make a collection: write its policy, with `params` set, to ontology/collections/NAME.yaml.
 
         Raises `errors.UsageError` (E_POLICY, E_PARAMS), `errors.Conflict` (E_EXISTS).
         """
@@ -73,18 +75,21 @@ class Collections:
             return create(base, collection_name, define(collection_name, chosen_policy, params or {}))
 
     def list(self) -> list[dict[str, Any]]:
-        """Name, policy, records and bytes of each collection."""
+        """Return name, policy, records and bytes of each collection."""
         with self._base() as base:
             return [_summarize_collection(base, kind) for kind in base.ontology.nodes.values() if kind.is_collection]
 
     def show(self, name: str) -> dict[str, Any]:
-        """One collection: as in `list`, with its fields as stored, and how they are searched."""
+        """Return a collection as in `list`, with its fields as stored, and how they are searched."""
         with self._base() as base:
             return _describe_collection(base, find_collection(base, name))
 
     def remove(self, name: str, *, confirmed: bool = False) -> Changed:
-        """Delete files and definition; raises `errors.Refused` (E_SHRINK) for one with records that is not `confirmed`, and
-        (E_EDGES) where edges touch them."""
+        """Delete a collection's files and definition.
+
+        Raises `errors.Refused`: E_SHRINK for a collection with records unless `confirmed`, E_EDGES where edges
+        touch them.
+        """
         with self._base() as base:
             kind = find_collection(base, name)
             with writable(base):
@@ -93,7 +98,7 @@ class Collections:
                 return remove_types(base, [kind], path_of(kind.name), definition, again)
 
     def rename(self, name: str, new: str) -> Changed:
-        """Give a collection another name; its records keep ids, identities and times."""
+        """Rename a collection; its records keep ids, identities and times."""
         with self._base() as base:
             kind, new = find_collection(base, name), validate_collection_name(new)
             with writable(base):
@@ -128,7 +133,7 @@ class Collections:
             return len(data)
 
     def restore(self, path: str | Path, *, name: str | None = None) -> Changed:
-        """Put a snapshot back, byte for byte, or under another `name`; raises `errors.StateError` (E_SNAPSHOT)."""
+        """Restore a snapshot, byte for byte, or under another `name`; raises `errors.StateError` (E_SNAPSHOT)."""
         with self._base() as base:
             snapshot_bytes = regular_file(base, path, "a snapshot").read_bytes()
             kind, definition, parts = unpack(
@@ -142,8 +147,10 @@ class Collections:
                 return _add_files(base, kind.name, definition, parts)
 
     def policies(self) -> "Sequence[dict[str, Any]]":
-        """Every policy that `init` takes, with a description and where it stands: the base's own, then those of the package
-        that no own one hides."""
+        """Return every policy that `init` takes, with description and place: the base's own first.
+
+        A base's own policy hides the package policy of its name.
+        """
         with self._base() as base:
             base_policies = base.ontology.policies
             all_policies = {
@@ -153,21 +160,23 @@ class Collections:
             return [_describe_policy(policy) for _, policy in sorted(all_policies.items())]
 
     def check_policies(self, *files: "str | Path") -> "Sequence[dict[str, Any]]":
-        """The policies that YAML files declare (without files, the base's own, which were checked when it was opened);
-        raises `errors.OntologyError` with everything that is wrong with them."""
+        """Return the policies that YAML files declare (without files, the base's own, checked at opening).
+
+        Raises `errors.OntologyError` with all their problems.
+        """
         with self._base() as base:
             ontology = _load_declarations(base, files) if files else base.ontology
             return [_describe_policy(policy) for policy in ontology.policies.values()]
 
     def policy(self, name: str) -> dict[str, Any]:
-        """One policy as it is written, with where it stands."""
+        """Return a policy as written, with its place."""
         with self._base() as base:
             policy = resolve_policy(base, name)
             return _describe_policy(policy) | {"policy": dict(policy.source)}
 
 
 def _describe_collection(base: Base, kind: RecordType) -> dict[str, Any]:
-    """A collection with its policy, the fields that its records have and how each is searched."""
+    """Describe a collection: its policy, the fields of its records, and how each is searched."""
     assert kind.policy is not None, "a collection carries its policy"
     types = base.observed(kind).types()
     return _summarize_collection(base, kind) | {
@@ -183,8 +192,11 @@ def _describe_collection(base: Base, kind: RecordType) -> dict[str, Any]:
 
 
 def create(base: Base, name: str, definition: bytes, seen: Base | None = None) -> Changed:
-    """Write a definition; raises `errors.Conflict` (E_EXISTS) where the name is taken, `errors.UsageError` (E_PARAMS) where
-    it clashes with another type. Only what the caller has `seen` (None: all) can stand in the way of the write."""
+    """Write a definition; only what the caller has `seen` (None: all) can conflict with it.
+
+    Raises `errors.Conflict` (E_EXISTS) where the name is taken, `errors.UsageError` (E_PARAMS) where it clashes
+    with another type.
+    """
     with writable(seen or base):
         return _add_files(base, name, definition, {})
 
@@ -198,7 +210,10 @@ def _add_files(base: Base, name: str, definition: bytes, parts: Mapping[str, byt
 
 
 def commit_ontology(base: Base, name: str, records: int, changes: Sequence[protocol.FileChange]) -> Changed:
-    """Commit, once the ontology as it will be has been read. Raises `errors.Refused` for a proposal, which has records alone."""
+    """Commit changes once the resulting ontology loads.
+
+    Raises `errors.Refused` for a proposal, which has only records.
+    """
     refuse_past(base)
     definitions = {change.path: change.data for change in changes if not change.path.startswith("data/")}
     refuse_unfit(base, name, definitions)
@@ -215,14 +230,16 @@ def refuse_unfit(base: Base, name: str, definitions: Mapping[str, bytes | None])
         base.wiring.preview(definitions)
     except OntologyError as problem:
         if all(finding.code == "E_YAML" for finding in problem.findings):
-            raise  # a file that cannot be read now says nothing of the collection
+            raise  # an unreadable file says nothing about the collection
         raise unfit(name, problem.findings) from problem
 
 
 def remove_types(base: Base, kinds: Sequence[RecordType], path: str, definition: bytes, again: str) -> Changed:
-    """Delete the records of some types and the file that defines these; the caller holds the exclusive lock. Raises
-    `errors.Refused` (E_EDGES) where edges of other types touch the records, and (E_SHRINK) where there are any and a command
-    says how they are confirmed (`again`)."""
+    """Delete the records of some types and the file that defines these; the caller holds the exclusive lock.
+
+    Raises `errors.Refused`: E_EDGES where edges of other types touch the records, E_SHRINK where there are any
+    and `again` names the command that confirms.
+    """
     name, count = kinds[0].name, sum(map(base.tree.count, kinds))
     if count and again:
         message = f"{name} holds {count} record{'s' if count > 1 else ''}"
@@ -253,7 +270,7 @@ def _refuse_edges(base: Base, kind: RecordType, going: Sequence[RecordType]) -> 
 
 
 def refuse_referenced_collections(base: Base, kind: RecordType, going: Sequence[RecordType] = ()) -> None:
-    """The ontology names collections as ends of edge types, in files that this write leaves alone."""
+    """Refuse to remove a collection that the ontology names as an end of edge types in other files."""
     stored_edges = (edge for edge in base.ontology.edges.values() if edge.source is None and edge not in going)
     naming = [edge for edge in stored_edges if kind.name in (*edge.from_types, *edge.to_types)]
     if naming:
@@ -264,7 +281,7 @@ def refuse_referenced_collections(base: Base, kind: RecordType, going: Sequence[
 
 
 def find_collection(base: Base, name: str) -> RecordType:
-    """The collection of this name; raises `errors.NotFound` (E_UNKNOWN_TYPE), also for a type that is none."""
+    """Return the collection of this name; raises `errors.NotFound` (E_UNKNOWN_TYPE), also for other types."""
     command = "duckkb col list"
     kind = find_kind(base, name, lambda near: command)
     if not kind.is_collection:
@@ -274,7 +291,7 @@ def find_collection(base: Base, name: str) -> RecordType:
 
 
 def _load_declarations(base: Base, files: Sequence[str | Path]) -> Ontology:
-    """What YAML files declare before they are put into ontology/."""
+    """Load what YAML files would declare in ontology/."""
     documents = [read_yaml(regular_file(base, Path(path), "a YAML file").read_bytes(), str(path)) for path in files]
     ontology, findings = load(documents)
     if not findings and not ontology.policies:
@@ -289,7 +306,7 @@ def _load_declarations(base: Base, files: Sequence[str | Path]) -> Ontology:
 
 
 def resolve_policy(base: Base, name: str) -> Policy:
-    """The policy of this name or alias; raises `errors.UsageError` (E_POLICY) that names the nearest."""
+    """Return the policy of this name or alias; raises `errors.UsageError` (E_POLICY) that suggests the nearest."""
     policy = find_policy(name, base.ontology.policies)
     if policy is None:
         near = nearest(name, [*base.ontology.policies, *presets()])
@@ -318,7 +335,10 @@ def _summarize_collection(base: Base, kind: RecordType) -> dict[str, Any]:
 
 
 def _describe_search(field: SearchField, lengths: Mapping[str, int]) -> dict[str, Any]:
-    """`{"field"}`, or `{"fields": "auto"}`; of a vector that records give also its dimension, None before there is one."""
+    """Describe a search field: `{"field"}`, or `{"fields": "auto"}`.
+
+    A given vector also has its dimension, None before there is any.
+    """
     if field.name == EVERY:
         return {"fields": field.reach}
     return {"field": field.name} | (

@@ -1,5 +1,4 @@
-"""diff: two versions of a base, which may be broken, so without opening it; what of their difference is asked for; and which branches
-there are to review."""
+"""The action diff: two versions of a base, opened or not since it may be broken, and the branches to review."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -32,11 +31,14 @@ if TYPE_CHECKING:
 
 
 class DiffRequest(Struct, frozen=True):
-    """What is compared, which types or records (`TYPE`, `TYPE:IDENTITY`; none for all), and the fields that do not
-    count: a record that differs in nothing else is left out. With `whole` both versions are held against every rule as a
-    whole, and the files that a gate rests on are compared; with `allow_weaker` rules that are gone are no error; else the findings are those that the touched files tell.
-    `allow_shrink`: mass deletions are meant. `where` is a filter that a record satisfies in one of the versions. Of the kinds of change
-    in `ops` alone (none for all), and then without findings."""
+    """A comparison: its versions, what of it is reported, and how it is judged.
+
+    `only` names types or records (`TYPE`, `TYPE:IDENTITY`; none: all). Records that differ only in `ignore`
+    fields are left out. With `whole` both versions are checked against every rule, and the files that a gate
+    rests on are compared; otherwise findings are those of the touched files. `allow_weaker`: removed rules are
+    not errors. `allow_shrink`: mass deletions are meant. `where` is a filter that a record satisfies in one of
+    the versions. `ops` limits the kinds of change (none: all), and then there are no findings.
+    """
 
     range: Range
     only: tuple[str, ...] = ()
@@ -55,19 +57,22 @@ _Opener = Callable[[], AbstractContextManager[Base]]
 
 
 def diff(unopened: Unopened, wanted: DiffRequest) -> Diff:
-    """As `app.diff`."""
+    """Compare two versions of a base. As `app.diff`."""
     return _diff(unopened.root, wanted, unopened.matching, opener=_make_opener(unopened))
 
 
 def _make_opener(closed_base: Unopened) -> _Opener:
-    """How the base is opened where its vectors are asked."""
+    """Return a function that opens the base when its vectors are asked for."""
     return lambda: closed_base.opened(OpenOptions(lenient=True))
 
 
 def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *, is_of_branch: bool = False) -> Diff:
-    """As `diff`, of a base that is open. Who sees a part of it sees what changed of its records since HEAD, or on a branch
-    (`is_of_branch`: the range is one that `range_of` gave), and no commit: any other range, or what the rules say of the whole, is
-    refused (`errors.Refused`, E_FORBIDDEN)."""
+    """Compare two versions of an open base, as `diff`.
+
+    Callers who see a part get the changes of its records since HEAD, or on a branch (`is_of_branch`: the range
+    comes from `range_of`), and no commit. For them any other range, and what rules say of the whole, is refused
+    (`errors.Refused`, E_FORBIDDEN).
+    """
     if (part := part_of(base)) is None:
         return _diff(base.root, wanted, matching, opener=lambda: nullcontext(base))
     if (wanted.range != parse_range(None) and not is_of_branch) or wanted.whole:
@@ -89,8 +94,11 @@ def diff_object(
     budget: int = 1_000_000,
     after: str = "",
 ) -> dict[str, Any]:
-    """What `duckkb diff --format json` prints: HEAD against the files as they are, a range, or what a branch brings since it parted
-    from HEAD; as much as has room in `budget` bytes, from the cursor `after` on. Raises as `diff` does, and as `range_of`."""
+    """Return what `duckkb diff --format json` prints: HEAD against the files, a range, or what a branch brings.
+
+    A branch is compared from where it parted from HEAD. The answer takes at most `budget` bytes, starting at
+    the cursor `after`. Raises as `diff` and `range_of`.
+    """
     import json
     import shlex
 
@@ -118,9 +126,11 @@ def diff_object(
 
 
 def range_of(base: Base, range: str | None, branch: str | None) -> str | None:
-    """The range that is meant: as it was given, or all that a `branch` has and HEAD has not. Raises `errors.UsageError` for both at
-    once, `errors.StateError` (E_REVISION) for no branch; for who sees a part of the base `errors.NotFound`, also for a branch that
-    changes nothing of that part."""
+    """Return the given range, or the range of all that a `branch` has and HEAD has not.
+
+    Raises `errors.UsageError` for both at once, `errors.StateError` (E_REVISION) for an unknown branch. For
+    callers who see a part, raises `errors.NotFound` also for a branch that changes nothing of that part.
+    """
     if branch is None:
         return range
     if range is not None:
@@ -133,8 +143,10 @@ def range_of(base: Base, range: str | None, branch: str | None) -> str | None:
 
 
 def hint_of_undone(root: Path, range: str | None, verb: str) -> str:
-    """What is said where a single name is that of commits which HEAD has not: that a comparison with the files as they are shows them
-    undone, with the command that shows what they bring; else empty."""
+    """Return a hint where a single name has commits that HEAD has not; else an empty text.
+
+    Compared with the files they would look undone; the hint has the command that shows what they bring.
+    """
     parsed_range = parse_range(range)
     if range is None or parsed_range.against != "worktree":
         return ""
@@ -152,15 +164,20 @@ def hint_of_undone(root: Path, range: str | None, verb: str) -> str:
 
 
 def numbers(root: Path, range: str | None = None, *, staged: bool = False, worktree: bool = False) -> Numbers:
-    """The difference in numbers, for a fraction of the time: no value is compared, and its findings are those of lines that
-    cannot be read as they should. Raises as `diff` does."""
+    """Return the difference in numbers, in a fraction of the time: no value is compared.
+
+    Findings are those of unreadable lines only. Raises as `diff` does.
+    """
     parsed_range = parse_range(range, staged=staged, worktree=worktree)
     return _compare_versions(root, parsed_range).numbers()
 
 
 def branches_object(base: Base, *, branch: str | None = None, limit: int = 20, after: str = "") -> dict[str, Any]:
-    """As `to_review`. Who sees a part of the base sees the branches that change something of it, by name, and of each how many of his
-    records it changes: whose its last commit is, and when it was made, may be about others."""
+    """Return the branches to review, as `to_review`.
+
+    Callers who see a part get the branches that change something of it, by name, with the number of changed
+    records. Author and time of the last commit may concern other records, and are left out.
+    """
     if (part := part_of(base)) is None:
         return to_review(base.root, branch, limit=limit, after=after)
     visible_branches = _find_visible_branches(part)
@@ -181,7 +198,7 @@ def branches_object(base: Base, *, branch: str | None = None, limit: int = 20, a
 
 
 def _find_visible_branches(part: NarrowedBase) -> dict[str, Counts]:
-    """The branches that change something of what is visible, each with how much of what."""
+    """Return the branches that change visible records, each with its counts."""
     root = part.whole.root
     counts_by_name = {
         tip.name: _count_changes(root, _format_tip_range(tip), part.types) for tip in branches.ahead(root)
@@ -194,12 +211,12 @@ def _format_branch_range(root: Path, name: str) -> str:
 
 
 def _format_tip_range(tip: branches.BranchTip) -> str:
-    """What a branch brings, by its commit: git allows names that no range can hold."""
+    """Return the range that a branch brings, by its commit: git allows names that no range can hold."""
     return f"HEAD...{tip.commit}"
 
 
 def _count_changes(root: Path, range: str | None, types: frozenset[str] | None = None) -> Counts | None:
-    """How many records of these types (None: all) changed, by type and kind of change; None where that cannot be told."""
+    """Count the changed records of these types (None: all) by type and kind of change; None where that is unknown."""
     with suppress(DuckkbError):
         parsed_range = parse_range(range)
         ends = _find_ends(root, parsed_range)
@@ -217,7 +234,7 @@ def _count_between_commits(root: Path, range: Range, ends: tuple[str, ...], type
 
 
 def _find_ends(root: Path, range: Range) -> tuple[str, ...] | None:
-    """The commits that are compared, or part where they do, by which all of the comparison is known; None where files or the index are."""
+    """Return the commits that are compared; None where files or the index are."""
     if range.against != "commit":
         return None
     commits = tuple(revision.commit for revision in revisions.revisions(root, range.base, range.head))
@@ -225,8 +242,10 @@ def _find_ends(root: Path, range: Range) -> tuple[str, ...] | None:
 
 
 def links_of(root: Path, base: str, head: str) -> ForgeLinks | None:
-    """Where a forge shows two commits (in hex, empty for none): in its own job, or as the remote of this clone says of those
-    that a branch of the remote has; None where nothing tells."""
+    """Return the links by which a forge shows two commits (in hex, empty for none); None without a known forge.
+
+    The forge is that of the job, or the clone's remote for commits that a branch of the remote has.
+    """
     if page := config.forge_page():
         return ForgeLinks(page, base, head)
     where = remote(root)
@@ -246,10 +265,12 @@ def _report_missing_branch(name: str) -> NotFound:
 
 
 def to_review(root: Path, branch: str | None = None, *, limit: int = 20, after: str = "") -> dict[str, Any]:
-    """The branches that have what HEAD has not, the newest first (`branch`: that one alone), each with how many records it changes by
-    type and kind of change, null where that cannot be told; what the files hold that is not committed, as `uncommitted`; and the
-    operation that git is in the middle of. Raises `errors.NotFound` for a branch to list, or to go on `after`, that has nothing
-    of its own."""
+    """Return the branches with commits that HEAD has not, the newest first (`branch`: only that branch).
+
+    Each has the number of changed records by type and kind of change, null where unknown. Also returns what is
+    `uncommitted` in the files, and the unfinished git operation. Raises `errors.NotFound` where `branch` or
+    `after` has nothing of its own.
+    """
     tips = branches.ahead(root)
     names = [tip.name for tip in tips]
     for name in filter(None, (branch, after)):
@@ -275,8 +296,11 @@ def check_change(
     allow_weaker: bool = False,
     allow_shrink: bool = False,
 ) -> "CheckReport":
-    """The findings that a change brings, or that are about its records: of the working tree (`staged`: the index) since it
-    parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Raises as `diff` does."""
+    """Return the findings that a change brings, or that concern its records.
+
+    The change is that of the working tree (`staged`: the index) since it parted from a revision, or a range
+    BASE..HEAD or BASE...HEAD. Raises as `diff` does.
+    """
     range = parse_range(since, staged=staged)
     if range.against != "commit" and since is not None:
         range = replace(range, since_parting=True)
@@ -284,8 +308,11 @@ def check_change(
 
 
 def check_since(base: Base, since: str | None, branch: str | None) -> "CheckReport":
-    """As `check_change`, of a base that is open; for who sees a part of it what the files tell that a branch touches. Raises as
-    `range_of` and `diff_of`, too."""
+    """Check a change of an open base, as `check_change`.
+
+    Callers who see a part get the findings of the files that a branch touches. Raises as `range_of` and
+    `diff_of`, too.
+    """
     range = parse_range(range_of(base, since, branch))
     if part_of(base) is not None:
         return _report(diff_of(base, DiffRequest(range), is_of_branch=branch is not None))
@@ -300,8 +327,10 @@ def _report(difference: Diff) -> "CheckReport":
 
 
 def _check_merge(root: Path, range: Range, difference: Diff) -> "Sequence[Finding]":
-    """What git made otherwise than a merge by records would, where the newest commit of the change is a merge, pick or
-    revert."""
+    """Return findings where git's result differs from a merge by records.
+
+    Only where the newest commit of the change is a merge, pick or revert.
+    """
     if range.against == "index":
         return ()
     from duckkb.actions.branches import rules_at
@@ -312,7 +341,10 @@ def _check_merge(root: Path, range: Range, difference: Diff) -> "Sequence[Findin
 
 
 def _find_by_vector(opener: _Opener, range: Range, difference: Diff) -> "Sequence[Finding]":
-    """New records that mean what others mean, as far as vectors are cached; nothing while truth itself is in doubt."""
+    """Return findings on new records that mean the same as others, as far as vectors are cached.
+
+    Returns nothing while truth itself is in doubt.
+    """
     if (
         range.against != "worktree"
         or any(item.is_error for item in difference.findings)
@@ -326,7 +358,7 @@ def _find_by_vector(opener: _Opener, range: Range, difference: Diff) -> "Sequenc
 
 
 def configuration_files(root: Path) -> Files:
-    """How the configuration of a base is read as it was in another version."""
+    """Return a reader of a base's configuration as it was in another version."""
     env = config.read_environment(root)
 
     def load(instead: Mapping[str, bytes | None]) -> Described:
@@ -344,10 +376,12 @@ def _diff(
     types: frozenset[str] | None = None,
     opener: _Opener | None = None,
 ) -> Diff:
-    """The changes between two versions, each side read by its own ontology; `matching` serves `where`, `types` are those that
-    may be seen. Raises
-    `errors.StateError` (E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no
-    side's configuration loads, `errors.FilterError` for a filter that makes no sense for a type that changed."""
+    """Compare two versions, each side read by its own ontology.
+
+    `matching` serves `where`; `types` are the visible types. Raises `errors.StateError` (E_REVISION, E_GIT,
+    E_UNKNOWN_TYPE), `errors.Unavailable` (E_GIT), `errors.OntologyError` where no side's configuration loads,
+    `errors.FilterError` for a filter that is invalid for a changed type.
+    """
     is_plain = request == DiffRequest(request.range, request.only, request.ignore, ops=request.ops)
     if is_plain and (ends := _find_ends(root, request.range)) is not None:
         known_types, difference = _diff_commits(root, request.range, ends, types)
@@ -374,13 +408,13 @@ def _diff(
 
 @lru_cache(maxsize=1)
 def _diff_commits(root: Path, range: Range, ends: tuple[str, ...], types: frozenset[str] | None) -> tuple[Types, Diff]:
-    """The difference of two commits and the types on either side, kept for who goes through it page by page."""
+    """Return the difference of two commits and the types of both sides; the last is cached for paging."""
     comparison = _compare_versions(root, range, types)
     return comparison.types, _collect_changes(comparison, DiffRequest(range))
 
 
 def _collect_changes(comparison: Comparison, request: DiffRequest, opener: _Opener | None = None) -> Diff:
-    """All changes, with their findings; where the change is judged as a whole these are all that any report of it has."""
+    """Return all changes with their findings; a change judged as a whole has the same findings in every report."""
     diff, root, range = comparison.diff(), comparison.root, comparison.range
     allowances = {"allow_shrink": request.allow_shrink, "allow_weaker": request.allow_weaker}
     findings = findings_of(comparison, diff, whole=request.whole, **allowances)
@@ -394,7 +428,7 @@ def _collect_changes(comparison: Comparison, request: DiffRequest, opener: _Open
 
 
 def _parse_targets(only: Sequence[str], types: Types) -> tuple[tuple[str, str | None], ...]:
-    """Names of types, and with each the identity as the command line writes it, None for all."""
+    """Parse targets into names of types, each with the identity as the command line writes it, None for all."""
     targets = []
     for text in only:
         name, colon, identity = text.partition(":")
@@ -410,7 +444,7 @@ def _parse_targets(only: Sequence[str], types: Types) -> tuple[tuple[str, str | 
 
 
 def _check_filter(comparison: Comparison, names: Container[str], matching: _OfType) -> None:
-    """Where nothing asked for changed, a filter that makes no sense for any type asked for is an error all the same."""
+    """Raise for a filter that is invalid for every requested type, even where none of them changed."""
     asked_kinds = [kind for kind in comparison.types.new if not names or kind.name in names]
     _, tree = trees(comparison, {(kind.kind, kind.table) for kind in asked_kinds})
     problems: list[FilterError] = []
@@ -425,7 +459,7 @@ def _check_filter(comparison: Comparison, names: Container[str], matching: _OfTy
 
 
 def _filter_by_condition(difference: Diff, comparison: Comparison, matching: _OfType) -> Diff:
-    """Only the records that a filter lets through as they were or as they are, and the findings about them."""
+    """Keep only records that a filter matches before or after the change, and the findings about them."""
     older, newer = trees(comparison)
     targets: list[tuple[str, str | None]] = []
     type_names: list[str] = []
@@ -436,11 +470,11 @@ def _filter_by_condition(difference: Diff, comparison: Comparison, matching: _Of
         problems: list[FilterError] = []
         for tree in (older, newer):
             record_type = tree.ontology.find_by_table(kind, table)
-            if record_type is None:  # a version that does not know the type neither accepts nor refuses
+            if record_type is None:  # a version without the type neither accepts nor refuses
                 continue
             try:
                 ids.append(matching(tree, record_type))
-            except FilterError as problem:  # a field may be one of the other version alone
+            except FilterError as problem:  # a field may exist only in the other version
                 problems.append(problem)
         targets += [(change.type, change.identity) for change in type_changes if any(change.id in some for some in ids)]
         type_names += [type_changes[0].type] if ids else []
@@ -455,7 +489,7 @@ def _filter_by_condition(difference: Diff, comparison: Comparison, matching: _Of
 
 
 def _ignore_fields(difference: Diff, ignored_names: frozenset[str]) -> Diff:
-    """Fields that do not count are left out of updates; inserts and deletes are told whole."""
+    """Remove ignored fields from updates; inserts and deletes stay whole."""
     changes = []
     for change in difference.changes:
         if change.op in ("insert", "delete"):
@@ -468,7 +502,10 @@ def _ignore_fields(difference: Diff, ignored_names: frozenset[str]) -> Diff:
 
 
 def _limit_to_targets(difference: Diff, targets: Sequence[tuple[str, str | None]]) -> Diff:
-    """Only the records asked for, and the findings about them; what is said of the configuration is about none."""
+    """Keep only the requested records and their findings, and findings about no type.
+
+    Changes of the ontology are dropped.
+    """
     if not targets:
         return difference
     names = {(name, identity) for name, identity in targets}

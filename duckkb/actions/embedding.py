@@ -1,4 +1,4 @@
-"""embed: the vectors of texts, each cut where the model stops reading; and vectors as callers give them."""
+"""The action embed: vectors of texts, each cut where the model stops reading; also vectors that callers give."""
 
 import re
 from collections.abc import Sequence
@@ -27,8 +27,10 @@ _BATCH_EXAMPLE = 'duckkb embed --batch \'["one", "two"]\''
 
 
 class Embedding(Struct, frozen=True):
-    """Vectors as lists of 8 hex digits a value (float32, big-endian), the model's name, the tokens that it read for them
-    (its prefix and marks included; an estimate for an endpoint), and a notice for each text that was truncated."""
+    """Vectors as lists of 8 hex digits a value (float32, big-endian), the model's name, and its tokens.
+
+    The tokens include prefix and marks; they are an estimate for an endpoint. Each truncated text has a notice.
+    """
 
     vectors: tuple[list[str], ...]
     model: str
@@ -37,8 +39,10 @@ class Embedding(Struct, frozen=True):
 
 
 def embed(base: Base, texts: str | Sequence[str], *, passage: bool = False) -> Embedding:
-    """Vectors of texts as hex float32, with the model's name and the tokens used. A text over the model's limit is
-    truncated, and a notice says so. Raises `errors.UsageError`, `errors.Unavailable`."""
+    """Return vectors of texts as hex float32, with the model's name and the tokens used.
+
+    A text over the model's limit is truncated, with a notice. Raises `errors.UsageError`, `errors.Unavailable`.
+    """
     inputs = _check_texts([texts] if isinstance(texts, str) else texts, exit_code=2)
     model = base.wiring.embedder
     cuts = model.cut(inputs, passage=passage)
@@ -50,8 +54,11 @@ def embed(base: Base, texts: str | Sequence[str], *, passage: bool = False) -> E
 def embed_input(
     base: Base, text: str | None, file: str | None, *, batch: bool = False, stdin: BinaryIO | None = None
 ) -> list[str]:
-    """The texts that an `embed` command line means by an argument, a file or stdin; raises `errors.UsageError`, with exit code 1 where a file's
-    content is wrong. CR LF is taken for LF, and line ends at the end are left out."""
+    """Return the texts of an `embed` command line, from an argument, a file or stdin.
+
+    CR LF counts as LF, and trailing line ends are removed. Raises `errors.UsageError`, with exit code 1 for
+    wrong content of a file.
+    """
     most = base.limits.max_record_bytes
     if file is not None:
         with regular_file(base, Path(file), "a text file").open("rb") as stream:
@@ -66,13 +73,13 @@ def embed_input(
 
 def _encode_argument(text: str) -> bytes:
     try:
-        return text.encode("utf-8", "surrogateescape")  # the bytes that were typed
+        return text.encode("utf-8", "surrogateescape")  # the bytes as typed
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
 
 
 def decode_input(data: bytes, name: str, most: int, exit_code: int) -> str:
-    """Bytes as text; raises `errors.UsageError` that says in what they are none."""
+    """Decode bytes as text; raises `errors.UsageError` that names the problem."""
     if len(data) > most:
         message = f"{name} has more bytes than limits.max_record_bytes ({most:,})"
         raise UsageError(message, "E_TOO_LARGE", "embed it in parts", exit_code=exit_code)
@@ -87,7 +94,7 @@ def decode_input(data: bytes, name: str, most: int, exit_code: int) -> str:
 
 
 def _array(base: Base, text: str, name: str, exit_code: int) -> list[str]:
-    """The strings of a JSON array, sound or not."""
+    """Parse a JSON array of strings."""
     if not text.strip():
         raise UsageError(f"{name} is empty: --batch takes a JSON array", "E_USAGE", _BATCH_EXAMPLE, exit_code=exit_code)
     try:
@@ -105,7 +112,7 @@ def _array(base: Base, text: str, name: str, exit_code: int) -> list[str]:
 
 
 def _check_texts(texts: object, exit_code: int) -> list[str]:
-    """Texts that a model may be given; raises `errors.UsageError` that names the first that is none."""
+    """Return texts that a model accepts; raises `errors.UsageError` that names the first other value."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence) or not texts:
         raise UsageError("give one text, or several", suggestion=_EXAMPLE, exit_code=exit_code)
     for number, text in enumerate(texts, 1):
@@ -117,7 +124,7 @@ def _check_texts(texts: object, exit_code: int) -> list[str]:
 
 
 def flaw(text: object) -> tuple[str, str]:
-    """What is wrong with a text, and its code; two empty strings where nothing is."""
+    """Return what is wrong with a text, and its code; two empty strings where nothing is."""
     if not isinstance(text, str):
         return "is not a string", "E_USAGE"
     if not text.strip():
@@ -135,8 +142,10 @@ def _build_notice(number: int, cut: Cut) -> Notice:
 
 
 def vector_input(base: Base, file: str, *, stdin: BinaryIO | None = None) -> "np.ndarray":
-    """The vector (float32, 1-d) that a file holds, or stdin for `-`: a JSON array of numbers or of 8 hex digits each.
-    Raises `errors.UsageError`."""
+    """Return the vector (float32, 1-d) of a file or of stdin (`-`): a JSON array of numbers or of 8 hex digits.
+
+    Raises `errors.UsageError`.
+    """
     most = base.limits.max_record_bytes
     if file == "-":
         return read_vector(stdin.read(most) if stdin else b"")
@@ -145,9 +154,9 @@ def vector_input(base: Base, file: str, *, stdin: BinaryIO | None = None) -> "np
 
 
 def read_vector(data: bytes) -> "np.ndarray":
-    """float32, 1-d, 1 to 16,384 values, finite and not all zeros; hex comes back bit for bit.
+    """Parse a vector: float32, 1-d, 1 to 16,384 values, finite and not all zeros; hex is exact.
 
-    Raises `errors.UsageError` that names the first value that is wrong, counted from 1.
+    Raises `errors.UsageError` that names the first wrong value, counted from 1.
     """
     values = _parse_values(data)
     is_hex = isinstance(values[0], str)
@@ -182,7 +191,7 @@ def _parse_values(data: bytes) -> list[Any]:
 
 
 def _find_flaw(value: object, is_hex: bool) -> str:
-    """What is wrong with one value, for vectors of hex or of numbers; empty where nothing is."""
+    """Return what is wrong with a value, for vectors of hex or of numbers; empty where nothing is."""
     if isinstance(value, str):
         if not is_hex:
             return "is a string, while the first is a number"

@@ -1,4 +1,4 @@
-"""What is done to a folder without loading its records: init, recover, trust, config show. And how it is opened."""
+"""Actions on a folder without loading its records (init, recover, trust, config show), and options of opening it."""
 
 import contextlib
 import os
@@ -62,15 +62,21 @@ edges:
 
 
 class OpenOptions(Struct, frozen=True):
-    """What a caller chose at `open`, kept so that a changed configuration can be loaded again in the same way.
-    `cache_home` stands for the user's folder of converted models; `at` names the revision to read, by the configuration it
-    has or the files `instead`, `proposal` where what is written to that goes; `first_filter` is the filter or statement that
-    will be asked first; `embedding` stands for the configured model. `command`: the process
-    is one command, which has no threads, so that children of it may do a part of the work, and whose first call may answer from
-    the files as they lay when the base was opened. `agent`: an agent writes, as DUCKKB_AGENT says otherwise. `is_served`: the
-    process answers for long, and starts at once what it will need. `single_core`: the
-    process is one of several that answer, so that none takes more than one core for one answer. `chat` stands for every configured chat model. `backend` is the address of a target, which is
-    asked instead of files."""
+    """The options of `open`, kept so that a changed configuration can be loaded in the same way.
+
+    Attributes:
+        cache_home: Overrides the user's cache folder.
+        at: The revision to read, with its own configuration or the files `instead`.
+        proposal: Receives what is written to the revision.
+        first_filter: The filter or statement that is asked first.
+        embedding, chat: Override the configured models.
+        command: The process runs a single command without threads. Children may do part of the work, and its first
+            call may answer from the files as they were at opening.
+        agent: An agent writes, whatever DUCKKB_AGENT says.
+        is_served: The process answers for long, and starts early what it will need.
+        single_core: The process is one of several, and uses one core for an answer.
+        backend: The address of a target that answers instead of files.
+    """
 
     lenient: bool = False
     lock_timeout: float = 60.0
@@ -95,8 +101,7 @@ class OpenOptions(Struct, frozen=True):
 
 
 class Unopened(Struct, frozen=True):
-    """A base that need not load, for what is done around one: its folder, how its parts are wired, and what evaluates a
-    filter over records that are read, where one is asked."""
+    """A base that need not load: its folder, the wiring of its parts, and what evaluates filters over records."""
 
     root: Path
     wire: Callable[[Path, OpenOptions], tuple[config.Loaded, Wiring]]
@@ -104,12 +109,12 @@ class Unopened(Struct, frozen=True):
 
     @classmethod
     def around(cls, base: Base) -> "Unopened":
-        """That of a base that is open. Raises `errors.Refused` (E_FORBIDDEN) for who sees a part of it."""
+        """Return the `Unopened` of an open base. Raises `errors.Refused` (E_FORBIDDEN) for callers who see a part."""
         return cls(base.root, base.wiring.wire)
 
     @contextlib.contextmanager
     def opened(self, opening: OpenOptions) -> Iterator[Base]:
-        """The base, closed afterwards. Raises as `app.open`."""
+        """Open the base, and close it at the end of the block. Raises as `app.open`."""
         base = boot(self.wire(self.root, opening)[1])
         try:
             yield base
@@ -118,8 +123,10 @@ class Unopened(Struct, frozen=True):
 
 
 def find(path: "str | Path | None", backend: str | None = None) -> Path:
-    """The folder of the base that a caller means. Where a `backend` is asked, and no folder is named, there need be none: one of
-    this user's own stands for it. Raises `errors.StateError` (E_NO_KB)."""
+    """Return the folder of the base that a caller means. Raises `errors.StateError` (E_NO_KB).
+
+    With a `backend` and no named folder, a folder of this user's may stand in for it.
+    """
     try:
         return config.find_root(Path.cwd(), str(path) if path is not None else None, config.environment())
     except StateError:
@@ -129,8 +136,10 @@ def find(path: "str | Path | None", backend: str | None = None) -> Path:
 
 
 class FilesMade(Struct, frozen=True):
-    """A new base: its folder, and the files that were written, relative to it or, for a forge, to the top of its repository;
-    `kept` are files of these that were there already, with other content; `notes` what is left to do."""
+    """A new base: its folder, and the files written, relative to it or, for a forge, to the top of its repository.
+
+    `kept` are existing files of these with other content; `notes` is what is left to do.
+    """
 
     root: Path
     files: tuple[str, ...]
@@ -139,12 +148,14 @@ class FilesMade(Struct, frozen=True):
 
 
 def init(path: "str | Path" = ".", *, github: bool = False, install: str | None = None, lfs: bool = False) -> FilesMade:
-    """Make a knowledge base in a folder. Raises `errors.Conflict` (E_EXISTS) where there is one, and never overwrites or
-    writes through a link; `errors.UsageError` (E_PATH) where that could not be, or where a sandbox forbids the folder. With
-    `github` also workflows and hooks, which a base that exists can get too; `install` as for `forge.github`.
-    With `lfs` git keeps the team's cache in Git LFS, also that of a base that exists.
+    """Make a knowledge base in a folder, or add `github` or `lfs` files to an existing one.
 
-    What was interrupted is no base yet: config.yaml comes last, and the next init begins anew.
+    With `github` also writes workflows and hooks; `install` is as for `forge.github`. With `lfs`, git keeps the
+    team's cache in Git LFS. Never overwrites, and never writes through a link. config.yaml is written last, so
+    an interrupted `init` leaves no base, and the next one starts anew.
+
+    Raises `errors.Conflict` (E_EXISTS) where there is a base, `errors.UsageError` (E_PATH) for an unusable
+    folder, or one that a sandbox forbids.
     """
     root = Path(path)
     if "\0" in str(path):
@@ -174,12 +185,12 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
 
 
 def find_outer_base(root: Path) -> Path | None:
-    """The base that another one lies in; None where it lies in none."""
+    """Return the base around another base; None without one."""
     return next((folder for folder in root.resolve().parents if (folder / "config.yaml").is_file()), None)
 
 
 def _list_embedding_keys(root: Path) -> tuple[str, ...]:
-    """List the variables of the keys with which texts of a base are embedded; none where its configuration does not load."""
+    """List the key variables of the models that embed a base's texts; empty where its configuration does not load."""
     with contextlib.suppress(UsageError):
         configuration = config.load(root, config.environment())
         demands = config.demands(configuration.settings, configuration.ontology)
@@ -188,7 +199,7 @@ def _list_embedding_keys(root: Path) -> tuple[str, ...]:
 
 
 def make(root: Path, *, lfs: bool = False) -> FilesMade:
-    """As `init`, in a folder that the caller may write to."""
+    """Make a base as `init` does, in a folder that the caller may write to."""
     _refuse_base(root)
     _refuse_links(root)
     root.mkdir(parents=True, exist_ok=True)
@@ -203,7 +214,7 @@ def _refuse_base(root: Path) -> None:
 
 
 def _make_files(root: Path, *, lfs: bool) -> FilesMade:
-    """The files of a base, for who is alone; config.yaml comes last."""
+    """Write the files of a base, config.yaml last; the caller holds the lock."""
     files = {
         "config.yaml": _CONFIG.encode(),
         ".gitattributes": _merge_attributes(root, lfs=lfs),
@@ -221,18 +232,21 @@ def _make_files(root: Path, *, lfs: bool) -> FilesMade:
 
 
 def _put_whole(target: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all. The draft's name is fixed: the next try takes its place."""
+    """Write a file atomically. The draft's name is fixed, so that the next try replaces it."""
     draft = target.with_name(f".{target.name.removeprefix('.')}.new")
     mode = target.stat().st_mode & 0o777 if target.exists() else None
     draft.unlink(missing_ok=True)
     with atomic_write.take_place(draft, target):
         atomic_write.write_new(draft, data, mode=mode)
-    with contextlib.suppress(OSError):  # it is there; should a power cut take its name, init makes it again
+    with contextlib.suppress(OSError):  # it exists; if a power cut loses its name, init makes it again
         atomic_write.fsync_folder(target.parent)
 
 
 def _refuse_links(root: Path) -> None:
-    """A folder that came from elsewhere may hold links where our files go: what they point to is not ours to change."""
+    """Refuse links where files would be written.
+
+    A folder from elsewhere may bring links, and their targets must not change.
+    """
     for name in (".gitattributes", layout.DATA, layout.FORMAT_PATH):
         if (root / name).is_symlink():
             raise UsageError(
@@ -241,7 +255,7 @@ def _refuse_links(root: Path) -> None:
 
 
 def _refuse_outside(root: Path) -> None:
-    """In a sandbox a base may be made inside the present one only."""
+    """Refuse a base outside the present one in a sandbox."""
     env = config.environment()
     if env.sandbox and not root.resolve().is_relative_to(config.find_root(Path.cwd(), None, env).resolve()):
         raise UsageError(
@@ -252,7 +266,7 @@ def _refuse_outside(root: Path) -> None:
 
 
 def _with_lfs(root: Path, *, lfs: bool) -> FilesMade:
-    """A base that exists, with what Git LFS needs to be told."""
+    """Add the files that Git LFS needs to an existing base."""
     data = _merge_attributes(root, lfs=lfs)
     target = root / ".gitattributes"
     if not lfs or (target.exists() and target.read_bytes() == data):
@@ -264,7 +278,7 @@ def _with_lfs(root: Path, *, lfs: bool) -> FilesMade:
 
 
 def _merge_attributes(root: Path, *, lfs: bool) -> bytes:
-    """The lines we need, behind what a .gitattributes already holds."""
+    """Return a .gitattributes with the required lines behind its present ones."""
     target = root / ".gitattributes"
     text = target.read_text("utf-8") if target.exists() else ""
     needed_lines = [layout.ATTRIBUTES, *([f"{layout.LFS_ATTRIBUTE}\n"] if lfs else [])]
@@ -280,7 +294,7 @@ def recover(
     action: Literal["show", "forward", "abort"] | None = None,
     lock_timeout: float = 60.0,
 ) -> dict[str, Any]:
-    """Finish an interrupted write (None), show it, finish it over files in a third state, or undo it."""
+    """Finish an interrupted write (None), show it, finish it over files that changed since, or undo it."""
     root = find(path)
     refuse_tracked_state(root)
     if action == "show":
@@ -296,9 +310,12 @@ def recover(
 
 
 def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str | None = None) -> dict[str, Any]:
-    """What the configuration demands (hosts, key variables, commands), its `hash` as DUCKKB_TRUST takes it (of commands one of
-    their own behind a comma), and whether this machine accepts all of it; with `accept`, it does from now. Of a `model` (as `config.other_model` takes it) what the configuration
-    would demand with it, which is accepted beside what is accepted already."""
+    """Return what the configuration demands, and whether this machine accepts it; with `accept`, accept it now.
+
+    The demands are hosts, key variables and commands. `hash` is as DUCKKB_TRUST takes it, with one for commands
+    behind a comma. For a `model` (as `config.other_model` takes it), returns the demands with that model, which
+    are accepted beside those already accepted.
+    """
     root = find(path)
     env = config.read_environment(root)
     configuration = config.load(root, env)
@@ -325,7 +342,7 @@ def trust(path: "str | Path | None" = None, *, accept: bool = True, model: str |
 
 
 def config_show(path: "str | Path | None" = None) -> dict[str, Any]:
-    """The whole configuration, normalised, each value with its origin."""
+    """Return the whole configuration in normal form, each value with its origin."""
     from duckkb.config.show import normalize_config
 
     return normalize_config(config.load(find(path), config.environment()))

@@ -28,11 +28,11 @@ _TARGETS = {
 
 
 _UNKNOWN = "git+https://HOST/OWNER/duckkb"
-"""Stands for an address that nobody has given yet, with a commit behind it."""
+"""A placeholder for an address that is not known yet; a commit follows it."""
 _COMMIT = "COMMIT"
 _EXAMPLE = f"duckkb init --github --install {_UNKNOWN}@{_COMMIT}"
 _OWN = "."
-"""Stands for the repository itself, which is duckkb's own: its workflows install what they check out."""
+"""The address of duckkb's own repository, whose workflows install what they check out."""
 _IS_HERE = re.compile(r"\w+://([^/@]*@)?(localhost|127\.|\[::1\])")
 _PINNED = re.compile(r"git\+(https|ssh)://[!-~]+@[0-9a-f]{7,64}(#[!-~]*)?")
 _PACKAGE = re.compile(r"https://[!-~]+\.(whl|tar\.gz|zip)(#[!-~]*)?")
@@ -41,9 +41,11 @@ _PLACEHOLDER = re.compile(rf"{re.escape(_UNKNOWN)}@\w+")
 
 
 class Hosted(Struct, frozen=True):
-    """What was written for a forge, relative to `top`, the top of the repository; `kept` are files that were there already
-    and say something else: they stay as they are. `install` is the address from which the workflows install duckkb, `keys` are the
-    secrets that they hand to its models, by name."""
+    """Files written for a forge, relative to `top`, the top of the repository.
+
+    `kept` are existing files with other content, which stay. `install` is the address from which workflows
+    install duckkb; `keys` are the secrets that they pass to models, by name.
+    """
 
     top: Path
     files: tuple[str, ...]
@@ -53,7 +55,7 @@ class Hosted(Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is left to do at the forge before the workflows can run."""
+        """The steps left at the forge before the workflows can run."""
         address_note = f"The workflows fail until they know where duckkb is installed from: {_EXAMPLE}"
         models = (
             "The nightly job needs the repository's variable DUCKKB_TRUST (the `hash` of `duckkb trust --show`) and the "
@@ -66,12 +68,12 @@ class Hosted(Struct, frozen=True):
 def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> Hosted:
     """Write the workflows for a base, at the top of its repository.
 
-    `install` is the address from which they install duckkb, as pip takes it (`git+https://HOST/OWNER/duckkb@COMMIT`);
-    else it is the one that this copy was installed from, and where no other machine could reach that, a placeholder at
-    which the workflows fail. `.` is for duckkb's own repository. A file that has the placeholder is written anew;
-    in one that installs from elsewhere than a given `install` says that line alone is. `keys` are variables of the models' keys.
-    Raises `errors.UsageError` (E_PATH) where the place is behind a link, or outside of the base in a sandbox, and
-    (E_USAGE) for an `install` that others cannot use.
+    `install` is the address of duckkb as pip takes it (`git+https://HOST/OWNER/duckkb@COMMIT`). It defaults to
+    the source of this copy; where no other machine could reach that, it is a placeholder at which the workflows
+    fail. `.` is for duckkb's own repository. A file with the placeholder is rewritten. In a file that installs
+    from elsewhere than a given `install`, only that line changes. `keys` are variables of the models' keys.
+    Raises `errors.UsageError`: E_PATH for a place behind a link, or outside the base in a sandbox; E_USAGE for
+    an `install` that others cannot use.
     """
     checkout = run.find_repository(root)
     top = checkout.work_tree if checkout else root.resolve()
@@ -106,13 +108,13 @@ def github(root: Path, install: str | None = None, keys: Sequence[str] = ()) -> 
 
 
 def _find_main_branch(root: Path) -> str:
-    """The branch that others start from: as the remote has it, else the one that is checked out."""
+    """Return the main branch: the remote's, else the one checked out."""
     here = repository.branch(root)
     return repository.default_branch(root) or (here if here != repository.head_commit(root) else "") or "main"
 
 
 def _check_address(install: str, top: Path) -> str:
-    """The address, or `.` where the repository is duckkb's own."""
+    """Return the checked address, or `.` where the repository is duckkb's own."""
     is_own = (top / "duckkb" / "__main__.py").is_file() and (top / "pyproject.toml").is_file()
     if install != _OWN or not is_own:
         refuse_address(install)
@@ -120,8 +122,10 @@ def _check_address(install: str, top: Path) -> str:
 
 
 def refuse_address(install: str) -> None:
-    """Raise `errors.UsageError` (E_USAGE) for what is no address, exact to a commit, or of a file that pip installs. The name alone is
-    none: on the package index it is nobody's, and whoever took it would run in the jobs."""
+    """Raise `errors.UsageError` (E_USAGE) for anything but an address of an exact commit, or of a file for pip.
+
+    A bare name is refused: nobody owns it on the package index, and whoever took it would run in the jobs.
+    """
     is_address = re.fullmatch(r"(git\+https|git\+ssh|https)://[!-~]+", install)
     if not is_address or re.search(r"""['"`\\$]""", install) or _strip_secrets(install) != install:
         message = f"{install!r} is no address that a forge can install duckkb from: give one over https or ssh, without a password"
@@ -140,8 +144,10 @@ def refuse_address(install: str) -> None:
 
 
 def _suggest_install(install: str, repository_url: str) -> str:
-    """The command that goes on from an address without a commit: with the one that this duckkb runs from, where that is known,
-    or what shows the parts that are to be filled in."""
+    """Return the command that continues after an address without a commit, with this duckkb's own commit.
+
+    Where that is unknown, the command has placeholders to fill in.
+    """
     if not install.startswith(_UNKNOWN):
         return f"duckkb init --github --install git+{repository_url}@{_COMMIT}"
     if not (address := _find_origin()).startswith(_UNKNOWN):
@@ -151,15 +157,17 @@ def _suggest_install(install: str, repository_url: str) -> str:
 
 
 def _replace_install(path: Path, text: str) -> bytes | None:
-    """A file that is there with the line that installs duckkb as `text` has it; None where it has no such line, or the same."""
+    """Return an existing file with its install line as in `text`; None where it has no such line, or the same."""
     present, (line, *_) = path.read_text("utf-8", "surrogateescape"), [*_INSTALLING.findall(text), ""]
     new_text = _INSTALLING.sub(lambda _: line, present) if line else present
     return new_text.encode("utf-8", "surrogateescape") if new_text != present else None
 
 
 def _find_origin() -> str:
-    """Where the duckkb that runs here was installed from, exact to the commit: from what pip noted (PEP 610), or from the
-    checkout that it lies in. The placeholder where that is an address of this machine, or none."""
+    """Return this duckkb's source, exact to the commit: from pip's record (PEP 610), or from its checkout.
+
+    Returns the placeholder where that is an address of this machine, or unknown.
+    """
     pip_record = json.loads(distribution("duckkb").read_text("direct_url.json") or "{}")
     by_git = pip_record.get("vcs_info", {})
     if by_git.get("vcs") == "git":
@@ -175,7 +183,7 @@ def _pin(remote: str, commit: str) -> str:
 
 
 def _convert_to_url(remote: str) -> str:
-    """A remote as pip takes it; empty where no other machine reaches it, or where it could not be written into a file."""
+    """Convert a remote to pip's form; empty where other machines cannot reach it, or a file cannot hold it."""
     if by_ssh := re.fullmatch(r"([\w.-]+@[\w.-]+):(?!//)([\w./~-]+)", remote):
         return f"ssh://{by_ssh[1]}/{by_ssh[2]}"
     is_safe = re.fullmatch(r"(https|ssh)://[!-~]+", remote) and not re.search(r"""['"`\\$]""", remote)
@@ -183,13 +191,12 @@ def _convert_to_url(remote: str) -> str:
 
 
 def _strip_secrets(url: str) -> str:
-    """Without password, and over https without user: what a clone was made with is nothing to commit."""
+    """Remove the password from a URL, and over https the user, since credentials must not be committed."""
     return re.sub(r"^((?:git\+)?(?:https://|ssh://(?=[^/@]*:[^/@]*@)))[^/@]*@", r"\1", url)
 
 
 def _fill_template(template: str, place: str, branch: str, address: str, keys: Sequence[str]) -> str:
-    """A template with what it must know: the base's place in the repository, the main branch, where duckkb is from, and which
-    secrets are keys of models."""
+    """Fill in a template: the base's place, the main branch, duckkb's source, and the secrets of models."""
     text = _with_script(_with_script(_read(template), "DIFFERS", "differs.sh"), "BASE", "base.sh")
     if address.startswith(_UNKNOWN):
         text = _with_script(text, "UNFILLED", "unfilled.sh")
@@ -214,7 +221,7 @@ def _fill_template(template: str, place: str, branch: str, address: str, keys: S
 
 
 def _with_script(text: str, mark: str, script: str) -> str:
-    """The text with a script in the place of a mark, indented as that is."""
+    """Replace a mark in the text by a script, indented as the mark is."""
     body = _read(script).rstrip("\n")
     return re.sub(rf"( *)@{mark}@", lambda match: indent(body, match[1]), text)
 
@@ -224,7 +231,7 @@ def _read(template: str) -> str:
 
 
 def _refuse_links(top: Path) -> None:
-    """A clone may bring links where our files go."""
+    """Refuse links where files would be written; a clone may bring them."""
     for name in (".github", _WORKFLOWS):
         if (top / name).is_symlink():
             raise UsageError(f"{top / name} is a link", code="E_PATH", suggestion="remove it, then do this again")

@@ -1,5 +1,7 @@
-"""`impact`: both sides of a change opened one after the other, and asked the judged questions. `quality`: the same questions asked of
-each lane, now and at commits of the history."""
+"""The actions impact and quality: judged questions, asked of both sides of a change, or of each lane over time.
+
+The sides are opened one after the other. `quality` asks of the base now and at commits of the history.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -37,7 +39,7 @@ _Opened = tuple[Loaded, Wiring]
 
 
 class _Side(Struct, frozen=True):
-    """A side by its name, and the revision to open; None for the working tree."""
+    """A side by its name, with the revision to open; None for the working tree."""
 
     label: Label
     at: str | None
@@ -48,11 +50,14 @@ class _Side(Struct, frozen=True):
 
 
 class ImpactOptions(Struct, frozen=True):
-    """`k` is how many results count. `fail_on` sets the limits of `ndcg`, `recall` (a drop of the mean), `lost` and `faded`:
-    those reached are in the report's `crossed`. Questions that are gone or judge lower count as they were, and are findings;
-    with `allow_weaker` those of the newer side count alone. Of questions about other `types` (None: all), and then of those with a
-    filter, which may read any table, nothing is said. Lines of the older side that cannot be read are left out, as
-    those of the newer one with `lenient`."""
+    """The options of an impact: `k` results count, and `fail_on` sets limits.
+
+    The limits are of `ndcg` and `recall` (a drop of the mean), `lost` and `faded`; those reached are in the
+    report's `crossed`. Removed or weaker questions count as they were, and are findings; with `allow_weaker`
+    only those of the newer side count. `types` (None: all) hides questions about other types, and questions
+    with a filter, which may read any table. Unreadable lines of the older side are left out; with `lenient`,
+    those of the newer side too.
+    """
 
     k: int = 10
     fail_on: Mapping[str, float] | None = None
@@ -71,9 +76,13 @@ class ImpactOptions(Struct, frozen=True):
 
 
 def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> ImpactReport:
-    """Ask the judged questions on both sides of a change: `BASE` against the working tree (HEAD where none is named),
-    `BASE..HEAD`, or `BASE...HEAD` from where the two part, by what BASE has asked since too. The newer configuration stands in where the older does not load,
-    and what could not be read is left out: both are findings. Raises as `open` does, and `errors.UsageError`."""
+    """Ask the judged questions on both sides of a change.
+
+    The change is `BASE` (HEAD by default) against the working tree, `BASE..HEAD`, or `BASE...HEAD` from where
+    the two part, then also with BASE's newer questions. The newer configuration replaces an older one that does
+    not load, and unreadable parts are left out: both are findings. Raises as `open` does, and
+    `errors.UsageError`.
+    """
     refuse_limits(options)
     k, fail_on, allow_weaker = options.k, options.fail_on or {}, options.allow_weaker
     root = unopened.root
@@ -90,7 +99,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
         side_questions[1]
         if allow_weaker
         else [*side_questions[0], *(item for item in side_questions[1] if item not in side_questions[0])]
-    )  # each as its side judges it
+    )  # each with its own side's judgements
     known_keys = {question.key for of in side_questions for question in of}
     since = [] if allow_weaker else options.told(_find_new_questions(unopened, old, open_options))
     questions += [question for question in since if question.key not in known_keys]
@@ -104,8 +113,11 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
 
 
 def impact_object(base: Base, *, range: str | None = None, branch: str | None = None, k: int = 10) -> dict[str, Any]:
-    """What `duckkb impact --format json` prints: of HEAD against the files as they are, of a range, or of what a branch brings. Raises
-    as `impact`, and as `diffing.range_of`. Who sees a part of the base is told of the questions about its types, and no finding."""
+    """Return what `duckkb impact --format json` prints: of HEAD against the files, of a range, or of a branch.
+
+    Raises as `impact`, and as `diffing.range_of`. Callers who see a part get only the questions about its
+    types, and no findings.
+    """
     from duckkb.review.impact.impact_report import convert_report_to_object
 
     resolved_range = range_of(base, range, branch)
@@ -121,10 +133,13 @@ def _list_places(root: Path, ontology: Ontology) -> tuple[str, ...]:
 
 
 def quality(base: Base, *, limit: int = 20, evaluate: int = 0, timeout: float = 60.0) -> dict[str, Any]:
-    """The judged questions, what each lane makes of them, and the mean nDCG@10 of each lane: of the base as it is, of which `left` were
-    not asked within `timeout` seconds and are the next time; and at commits of the history (`commits`, the oldest first), of which at most `limit`
-    are looked at. Those are shown that were evaluated once, and `evaluate` more are in this call, the newest first, begun within `timeout`. `commits`
-    is None of what is published, and for who sees a part of the base, empty outside of git."""
+    """Return the judged questions with each lane's results and mean nDCG@10, now and in the past.
+
+    Now: `left` questions did not fit into `timeout` seconds, and follow at the next call. Past: `commits`, the
+    oldest first, are the evaluated ones of at most `limit` commits of the history. This call evaluates
+    `evaluate` more, the newest first, begun within `timeout`. `commits` is None for a published base and for
+    callers who see a part, and empty outside git.
+    """
     rows = evaluation.now(base, timeout)
     asked_rows = [row for _, row in rows if row is not None]
     answer: dict[str, Any] = {
@@ -163,7 +178,7 @@ def _describe_question(question: JudgedQuestion, row: "evaluation.Row | None") -
 
 
 def refuse_limits(options: ImpactOptions) -> None:
-    """Raise `errors.UsageError` for limits that there are not."""
+    """Raise `errors.UsageError` for unknown limits."""
     if options.k < 1 or any(name not in judged.MEASURES for name in options.fail_on or {}):
         raise UsageError(
             "limits are set for ndcg, recall, lost and faded, and k is at least 1", suggestion="duckkb impact --help"
@@ -173,8 +188,11 @@ def refuse_limits(options: ImpactOptions) -> None:
 def _wire_older_side(
     closed_base: Unopened, sides: tuple[_Side, _Side], open_options: OpenOptions
 ) -> tuple[_Opened | None, list[Finding]]:
-    """The older side as far as it can be asked, for the change may be what mends it: without lines that cannot be read, and
-    by the newer side's configuration where its own does not load, which is said. Raises as `_wire_side` does."""
+    """Open the older side as far as possible, since the change may be what repairs it; return it with findings.
+
+    Leaves out unreadable lines, and uses the newer side's configuration where its own does not load, with a
+    finding. Raises as `_wire_side` does.
+    """
     old, new = sides
     open_options = replace(open_options, lenient=True)
     try:
@@ -193,7 +211,7 @@ def _read_configuration(root: Path, side: _Side) -> Mapping[str, bytes | None]:
 def _ask_side(
     of: _Side, side: _Opened | None, questions: Sequence[JudgedQuestion], k: int, findings: list[Finding]
 ) -> Sequence[RankedAnswer | None]:
-    """What a side answers; `findings` gets what it had to leave out."""
+    """Return a side's answers; what it had to leave out is added to `findings`."""
     if side is None or not questions:
         return [None for _ in questions]
     base = booting.boot(side[1])
@@ -207,7 +225,7 @@ def _ask_side(
 
 
 def _wire_side(closed_base: Unopened, side: _Side, open_options: OpenOptions) -> _Opened | None:
-    """None where there is no base on this side. Raises as `open`, and says of which side."""
+    """Open a side; None where it has no base. Raises as `open`, naming the side."""
     try:
         return closed_base.wire(closed_base.root, replace(open_options, at=side.at))
     except StateError as problem:
@@ -239,8 +257,10 @@ def _build_side(name: str, at: Revision, parted_from: str = "") -> _Side:
 
 
 def _find_new_questions(closed_base: Unopened, old: _Side, open_options: OpenOptions) -> list[JudgedQuestion]:
-    """The questions that the named base has, where the older side is the commit in which the newer one parted from it: those that
-    came to it since judge the change too."""
+    """Return the named base's newer questions, where the older side is the point at which the newer one parted.
+
+    Questions added since then judge the change too.
+    """
     if not old.label.parted_from:
         return []
     tip = _build_side(old.label.name, revisions.revision(closed_base.root, old.label.name))

@@ -1,4 +1,4 @@
-"""What the action `get` gives: a record or a document, by whatever names it. It imports what reads documents or git where one is asked for."""
+"""The action get: a record or a document, by any name for it. Readers of documents and git are imported on demand."""
 
 from typing import Any
 
@@ -18,9 +18,9 @@ def record_or_document(
     first: int | None = None,
     lines: int | None = None,
 ) -> dict[str, Any]:
-    """What `get` gives for a type and an identity, `cited` for a citation, or `get_document` for a document. Raises as these do."""
+    """Return a record by type and identity or by citation, or a document. Raises as their own functions do."""
     if citation is not None and (type, identity, document, first, lines) == (None,) * 5:
-        from duckkb.actions.tracing import resolve_citation  # few ask for one, and it brings what reads git
+        from duckkb.actions.tracing import resolve_citation  # rarely needed, and it imports git's readers
         from duckkb.review.provenance.citation import parse
 
         return resolve_citation(base, parse(citation))
@@ -34,7 +34,7 @@ def record_or_document(
     ):
         return get(base, type, identity)
     if citation is None and document is not None and type is None and identity is None:
-        from duckkb.actions.documents.reading import get_document  # with all that reads folders
+        from duckkb.actions.documents.reading import get_document  # imports the readers of folders
 
         return get_document(base, document, first=first, lines=lines)
     raise UsageError(

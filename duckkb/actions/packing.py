@@ -1,4 +1,4 @@
-"""A collection as one self-contained file, and back: every line and checksum is verified before anything is written."""
+"""Packing of a collection to a self-contained file, and back; every line and checksum is verified before a write."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +24,10 @@ _ENTRY = {"path": str, "bytes": int, "sha256": str}
 
 
 def pack(base: Base, kind: RecordType) -> bytes:
-    """A collection as one self-contained file: a JSON line that names and hashes what follows, then every part as it is.
+    """Pack a collection: a JSON line that names and hashes what follows, then every part as it is.
 
-    Raises `errors.StateError` (E_INCOMPLETE) where lines have no id yet, and with a finding's code for what `unpack` would
-    not take back.
+    Raises `errors.StateError` (E_INCOMPLETE) where lines have no id yet, and with a finding's code for what
+    `unpack` would refuse.
     """
     definition = own_file(base, kind)
     refuse_incomplete(base, kind)
@@ -50,9 +50,11 @@ def pack(base: Base, kind: RecordType) -> bytes:
 
 
 def unpack(base: Base, data: bytes, name: str | None) -> tuple[NodeType, bytes, dict[str, bytes]]:
-    """A packed collection, under another name where one is given: its type, its definition, and its parts by the path where
-    they will lie. Raises `errors.StateError` (E_SNAPSHOT) for a file that is damaged in any byte or that holds anything but
-    one collection as `pack` would write it."""
+    """Unpack a collection, under another name if given; return its type, definition, and parts by new path.
+
+    Raises `errors.StateError` (E_SNAPSHOT) for a file that is damaged in any byte, or holds anything but a
+    collection as `pack` writes it.
+    """
     head, body = _open_snapshot(data)
     definition = head["definition"].encode()
     kind, findings = collection_of(definition, "definition")
@@ -72,7 +74,10 @@ def unpack(base: Base, data: bytes, name: str | None) -> tuple[NodeType, bytes, 
 
 
 def own_file(base: Base, kind: RecordType) -> bytes:
-    """The bytes of the file that defines a collection; raises `errors.Refused` where that is not one of its own."""
+    """Return the bytes of the file that defines a collection.
+
+    Raises `errors.Refused` where it has no file of its own.
+    """
     path = path_of(kind.name)
     stored_file = journal.read_target(base.root, path) if kind.is_collection else None
     if stored_file is None or collection_of(stored_file[0], path)[0] is None:
@@ -84,7 +89,10 @@ def own_file(base: Base, kind: RecordType) -> bytes:
 
 
 def parts_of(base: Base, kind: RecordType) -> dict[str, bytes]:
-    """The bytes of a collection's parts by path, in path order (none of documents, which are not ours); raises `errors.Conflict` (E_STALE) for one that changed."""
+    """Return the bytes of a collection's parts by path, in path order (none for documents).
+
+    Raises `errors.Conflict` (E_STALE) for a part that changed.
+    """
     data_by_path = {}
     for path, part in base.tree.parts.items():
         if part.kind.name == kind.name and kind.source is None:
@@ -128,7 +136,7 @@ def _seal_body(line: bytes, body: bytes) -> bytes:
 
 
 def _parse_head(line: bytes) -> dict[str, Any]:
-    """What the first line says, in the one form in which it can say it: a key twice, or one too many, gives another line."""
+    """Parse the first line, which has a single valid form; duplicate or additional keys are refused."""
     try:
         head = json.loads(line)
         if head["format"] != FORMAT:
@@ -159,7 +167,7 @@ def _open_snapshot(data: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def _cut(kind: RecordType, entries: Iterable[Mapping[str, Any]], body: bytes) -> dict[str, bytes]:
-    """The parts by the path where they will lie, each once, each with the bytes that its entry names."""
+    """Cut the body into parts by their new paths, each once, each with the bytes that its entry names."""
     parts: dict[str, bytes] = {}
     for entry in entries:
         path = f"{folder_of(kind)}/{entry['path']}"
@@ -175,7 +183,7 @@ def _cut(kind: RecordType, entries: Iterable[Mapping[str, Any]], body: bytes) ->
 
 
 def _refuse_flaws(base: Base, kind: NodeType, parts: Mapping[str, bytes], records: int) -> None:
-    """Read the parts as they will be read once they are there; raise where that would find anything wrong."""
+    """Read the parts as they will be read once stored, and raise where anything is wrong."""
     read = {path: part_of(path, kind, data, base.limits, Stamp(len(data), 0, 0, 0)) for path, data in parts.items()}
     tree = Tree(Ontology({kind.name: kind}), base.limits, read, [])
     if flaws := _find_flaws(tree, kind):
@@ -185,7 +193,7 @@ def _refuse_flaws(base: Base, kind: NodeType, parts: Mapping[str, bytes], record
 
 
 def _find_flaws(tree: Tree, kind: RecordType) -> list[Finding]:
-    """What no part of a snapshot may have: lines that cannot be read, are not whole or stand twice, and no line at all."""
+    """Return what no part of a snapshot may have: unreadable, incomplete or duplicate lines, or none at all."""
     findings = [finding for part in tree.parts_of(kind) for finding in part.findings]
     findings += [
         Finding("E_NOT_CANONICAL", "no record is in it", part.path) for part in tree.parts_of(kind) if not part.rows

@@ -1,4 +1,4 @@
-"""get, list, export, schema: records and types as they stand."""
+"""The actions get, list, export and schema: records and types as they are."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -22,7 +22,7 @@ from duckkb.truth.files.part import StoredRow
 
 
 class Page(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
-    """Some records in the order of their identities, of `total`; `next` is the identity to go on behind, None at the end."""
+    """Some of `total` records in the order of their identities; `next` continues after them, None at the end."""
 
     records: tuple[dict[str, Any], ...]
     total: int
@@ -37,43 +37,43 @@ class Page(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta
 
 
 def line_of(kind: RecordType, row: StoredRow) -> dict[str, Any]:
-    """A record as get and list print it."""
+    """Return a record as get and list print it."""
     record = row.record
     times = {CREATED_AT: record.created_at, UPDATED_AT: record.updated_at}
     return {ID: record.id, **record.fields, **times, "_type": kind.name, "_etag": etag(row.line)}
 
 
 def field_names(base: Base, type: str) -> tuple[str, ...]:
-    """The fields of a type: those that its schema declares, then those that its records have besides."""
+    """Return the fields of a type: those that its schema declares, then further fields of its records."""
     kind = find_kind(base, type)
     return tuple(dict.fromkeys([*kind.identity_fields, *kind.properties, *base.observed(kind).types()]))
 
 
 def list_caller_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
-    """By the name of a type (of each for "all") its fields that hold vectors which callers gave."""
+    """Return by type (each for "all") the fields that hold given vectors."""
     kinds = list(base.ontology) if type == "all" else [find_kind(base, type)]
     return {kind.name: tuple(kind.given_vectors) for kind in kinds}
 
 
 def document_types(base: Base, type: str) -> frozenset[str]:
-    """Those of a type (of all for "all") whose records are documents, by name."""
+    """Return the names of those of a type (of all for "all") whose records are documents."""
     kinds = list(base.ontology) if type == "all" else [find_kind(base, type)]
     return frozenset(kind.name for kind in kinds if isinstance(kind, NodeType) and kind.source is not None)
 
 
 def identity_fields(base: Base, type: str) -> dict[str, tuple[str, ...]]:
-    """By the name of a type (of each for "all") the fields that name its records."""
+    """Return by type (each for "all") the fields of its identity."""
     kinds = list(base.ontology) if type == "all" else [find_kind(base, type)]
     return {kind.name: kind.identity_fields for kind in kinds}
 
 
 def get(base: Base, type: str, identity: GivenIdentity) -> dict[str, Any]:
-    """One record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
+    """Return a record: its fields with `__id`, times, `_type`, `_etag`. Raises `errors.NotFound`."""
     return line_of(*find_row(base, type, identity))
 
 
 def find_row(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, StoredRow]:
-    """A type, and its record with this identity; raises `errors.NotFound`, in the revision that is read."""
+    """Return a type, and its record with this identity; raises `errors.NotFound`, for the revision that is read."""
     kind, stored_identity = parse_identity(base, type, identity)
     row = base.tree.get(kind, stored_identity)
     if row is None:
@@ -85,7 +85,7 @@ def find_row(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType
 
 
 def parse_identity(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType, Identity]:
-    """A type, and an identity as its records carry it, whether there is one with it or not."""
+    """Return a type, and an identity in the form of its records, whether such a record exists or not."""
     kind = find_kind(base, type)
     return kind, plain_identity(base.tree, kind, convert_identity(base, kind, identity))
 
@@ -93,8 +93,10 @@ def parse_identity(base: Base, type: str, identity: GivenIdentity) -> tuple[Reco
 def page(
     base: Base, type: str, *, where: str | None = None, after: GivenIdentity | None = None, limit: int = 100
 ) -> Page:
-    """Return the records that satisfy a filter, or all, in the order of their identities, behind `after`: a page that iterates over its
-    records. Raises `errors.NotFound`, `errors.FilterError`."""
+    """Return the records that satisfy a filter, or all, in the order of their identities, after `after`.
+
+    The page iterates over its records. Raises `errors.NotFound`, `errors.FilterError`.
+    """
     limit, condition = positive(limit), text_or_none(where, "a filter")
     kind = find_kind(base, type)
     behind = None if after is None else parse_identity(base, type, after)[1]
@@ -116,9 +118,9 @@ def page(
 
 
 def export(base: Base, type: str) -> Iterator[dict[str, Any]]:
-    """Every record of a type as `import` takes it: fields and times."""
+    """Yield every record of a type as `import` takes it: fields and times."""
     kind = find_kind(base, type)
-    rows = base.tree.in_order(kind)  # those of the moment of the call: only lines are made later
+    rows = base.tree.in_order(kind)  # the rows at the time of the call; only lines are made later
     times = ((row.record, {CREATED_AT: row.record.created_at, UPDATED_AT: row.record.updated_at}) for row in rows)
     return ({**record.fields, **both} for record, both in times)
 
@@ -131,14 +133,16 @@ def export_file(base: Base, type: str, path: str | Path, *, force: bool = False)
 
 
 def describe_types(base: Base, type: str | None) -> list[tuple[RecordType, list[Record]]]:
-    """One type, or all, each with the records that say what its columns are; none where its schema alone does."""
+    """Return a type, or all, each with the records that describe its columns; none where its schema suffices."""
     kinds = list(base.ontology) if type is None else [find_kind(base, type)]
     return [(kind, [row.record for row in base.tree.rows(kind)] if kind.is_collection else []) for kind in kinds]
 
 
 def types(base: Base) -> Sequence[dict[str, Any]]:
-    """Each type with its kind, table, identity, the fields by which it says that people know a record (`display`), search fields
-    and number of records; with `source`, these are the files of that folder."""
+    """Return each type: kind, table, identity, display fields (`display`), search fields and number of records.
+
+    With `source`, the records are the files of that folder.
+    """
     return [_describe_type(base, kind) for kind in base.ontology]
 
 
@@ -161,12 +165,16 @@ _HELD = (
     "fusion.k", "fusion.weight", "fusion.gate", "expansion.method", "expansion.weight", "expansion.hits", "vectors.ann",
     "merge_granularity",
 )  # fmt: skip
-"""Settings that may hold for one type alone, or say how its texts are read, by their place in `Settings`; none of them names a host."""
+"""Settings that one type may override, or that say how its texts are read, by their place in `Settings`; none
+names a host."""
 
 
 def settings(base: Base, type: str) -> dict[str, Any]:
-    """How the records of a type are searched and kept: its fields by lane, its policy (None without one), and the settings that hold
-    for it, each with its `origin`: the `type`, its `policy`, the `configuration`, or `default`."""
+    """Return how the records of a type are searched and stored.
+
+    It has the fields by lane, the policy (None without one), and the effective settings, each with its
+    `origin`: the `type`, its `policy`, the `configuration`, or `default`.
+    """
     kind = find_kind(base, type)
     return {
         "type": kind.name,
@@ -189,7 +197,10 @@ def _describe_setting_value(base: Base, kind: RecordType, key: Key) -> dict[str,
 
 
 def _describe_field(field: SearchField) -> dict[str, Any]:
-    """A searched field; `*` stands for those that each record has. Of a vector that callers give there is `given`, and its length."""
+    """Describe a search field.
+
+    `*` stands for fields that every record has. A given vector has `given` and its length.
+    """
     if field.given:
         return {"field": field.name, "given": True, "dimension": field.dimension}
     overrides = {"language": field.language, "chunk_size": field.chunk_size, "reach": field.reach}
@@ -211,6 +222,6 @@ def _describe_policy(policy: Policy) -> dict[str, Any]:
 
 
 def schema(base: Base, type: str) -> dict[str, Any]:
-    """The JSON Schema of one type."""
+    """Return the JSON Schema of a type."""
     kind = find_kind(base, type)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": kind.name, **kind.schema}

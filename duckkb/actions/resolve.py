@@ -1,4 +1,4 @@
-"""Names that callers use, resolved: types, identities, records as they were given."""
+"""Resolution of names that callers use: types, identities, records as given."""
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from duckkb.truth.commit import outside
 from duckkb.truth.files import ids
 from duckkb.truth.files.line import LineError
 
-# What duckkb itself prints beside a record's fields; put and import take such lines back.
+# Fields that duckkb prints beside a record's own; put and import accept such lines.
 PRINTED = frozenset(
     f"{ID} {CREATED_AT} {UPDATED_AT} _type _etag _score _engine _scores _chunk _line _degraded _filled _edge _explain _depth"
     " _provenance _partial _commit _since _notices _accessed".split()
@@ -27,19 +27,23 @@ PRINTED = frozenset(
 
 
 GivenIdentity = str | int | Sequence[str | int | Sequence[str | int] | Mapping[str, Any]]
-"""An identity as callers give it: a scalar, or its parts; of an edge first its ends, each as an identity, or with its type as
-`{"type": TYPE, "id": IDENTITY}`."""
+"""An identity as callers give it: a scalar, or its parts. An edge's first parts are its ends, each an identity, or
+one with its type as `{"type": TYPE, "id": IDENTITY}`."""
 
 
 def find_kind(base: Base, name: str, otherwise: Callable[[str], str] = lambda near: "duckkb schema") -> RecordType:
-    """The type with this name, table or label; raises `errors.NotFound` (E_UNKNOWN_TYPE) that names the nearest, if any, and
-    suggests what `otherwise` makes of that (of the empty string, where none is near)."""
+    """Return the type with this name, table or label.
+
+    Raises `errors.NotFound` (E_UNKNOWN_TYPE) with the nearest name.
+
+    `otherwise` makes the suggestion from that name, or from an empty text where none is near.
+    """
     kind = base.ontology.find(name) if isinstance(name, str) else None
     if kind is not None:
         return kind
     full = sorted(
         base.ontology, key=lambda kind: not base.tree.count(kind)
-    )  # of two as near the one that holds something
+    )  # of equally near types, the one with records
     known_names = [type_name for kind in full for type_name in (kind.name, kind.table)]
     from difflib import get_close_matches
 
@@ -56,7 +60,7 @@ _WORDS_OF_EDGES = frozenset(
 
 
 def kind_to_write(base: Base, name: str) -> RecordType:
-    """As `find_kind`, for records that are to be written: where there is no such type, it can be made."""
+    """Return a type to write to, as `find_kind`; the error suggests how to make a missing type."""
     if str(name).casefold() in _WORDS_OF_EDGES and base.ontology.find(name) is None:
         raise _make_edge_type_error(base, name)
     suggestion = f"duckkb col init {name} --policy knowledge-base" if is_policy_name(str(name)) else "duckkb schema"
@@ -64,7 +68,7 @@ def kind_to_write(base: Base, name: str) -> RecordType:
 
 
 def _make_edge_type_error(base: Base, name: str) -> NotFound:
-    """The error for who means an edge, with the command that makes an edge type between the types that hold most."""
+    """Return the error for a missing edge type, with the command that makes it between the largest types."""
     full = sorted(base.ontology.nodes.values(), key=base.tree.count, reverse=True)
     (start, end) = [kind.name for kind in (*full, *full)][:2] if full else ("TYPE", "TYPE")
     return NotFound(
@@ -75,29 +79,31 @@ def _make_edge_type_error(base: Base, name: str) -> NotFound:
 
 
 def convert_identity(base: Base, kind: RecordType, value: Any) -> Identity:
-    """An identity as the API or CLI gives it, typed by the schema; that of a document may have the form that its file system gives
-    names. Raises `errors.UsageError`."""
+    """Convert an identity of the API or CLI by the schema's types. Raises `errors.UsageError`.
+
+    A document's identity may have the file system's Unicode form.
+    """
     if kind.source is not None and isinstance(value, str):
         value = normalize("NFC", value)
     return base.validator(kind).coerce_identity(value)
 
 
 def positive(limit: Any, name: str = "limit") -> int:
-    """A number of results to give at most; raises `errors.UsageError`."""
+    """Return a positive number of results; raises `errors.UsageError`."""
     if type(limit) is not int or limit <= 0:
         raise UsageError(f"{name} must be a whole number from 1 on, not {limit!r}", suggestion="leave it out")
     return limit
 
 
 def text_or_none(value: Any, name: str) -> str | None:
-    """A question, filter or statement; raises `errors.UsageError` for what is no text."""
+    """Return a question, filter or statement; raises `errors.UsageError` for other values than text or None."""
     if value is not None and not isinstance(value, str):
         raise UsageError(f"{name} must be text, not {type(value).__name__}")
     return value
 
 
 def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
-    """As `convert_identity`, for an identity that a record is to get; raises `errors.InvalidRecord` (E_IDENTITY)."""
+    """Convert an identity for a new record as `convert_identity`; raises `errors.InvalidRecord` (E_IDENTITY)."""
     identity = convert_identity(base, kind, value)
     fields = dict(zip(kind.identity_fields, map(component_value, identity), strict=True))
     findings = ids.identity_findings(kind.identity_fields, fields, edge=kind.kind == "edge")
@@ -109,14 +115,18 @@ def new_identity(base: Base, kind: RecordType, value: Any) -> Identity:
 
 
 def grant_path(base: Base, path: str | Path) -> Path:
-    """A path that a caller named. Typing it is the grant; under DUCKKB_SANDBOX only paths inside the base are. Raises
-    `errors.UsageError` (E_PATH)."""
+    """Return a path that a person typed, which counts as permission. Raises `errors.UsageError` (E_PATH).
+
+    Under DUCKKB_SANDBOX, only paths inside the base are allowed.
+    """
     return outside.grant_outside_path(path, base.root, base.wiring.env)
 
 
 def confine_path(base: Base, path: str | Path) -> Path:
-    """A path that a program named: relative to the base, and resolved. Raises `errors.UsageError` (E_PATH) where it leads
-    out of the base, or to what git or duckkb keep for themselves."""
+    """Return a path that a program named: relative to the base, and resolved.
+
+    Raises `errors.UsageError` (E_PATH) where it leaves the base, or enters what git or duckkb reserve.
+    """
     root = base.root.resolve()
     target = (root / outside.sound(path)).resolve()
     if not target.is_relative_to(root):
@@ -127,7 +137,10 @@ def confine_path(base: Base, path: str | Path) -> Path:
 
 
 def regular_file(base: Base, path: str | Path, wanted: str) -> Path:
-    """As `granted`, for a file that is to be read, `wanted` for short; raises `errors.UsageError` (E_PATH)."""
+    """Return a typed path of a regular file to read; raises `errors.UsageError` (E_PATH).
+
+    `wanted` names the file in messages.
+    """
     return outside.regular(path, base.root, base.wiring.env, wanted)
 
 
@@ -139,10 +152,10 @@ def check_records(
     single: bool,
     partial: bool = False,
 ) -> tuple[Given, ...]:
-    """Records as given, checked against the ontology; raises `errors.InvalidRecord` with every problem at once.
+    """Check given records against the ontology; raises `errors.InvalidRecord` with every problem at once.
 
-    `items` are (place, object or the reason why it is none). `single` decides the exit code: 2 for one object given as
-    an argument, 1 for a stream or a file. `partial` leaves the schema to the merged record.
+    `items` are (place, object or the reason why it is invalid). `single` decides the exit code: 2 for one
+    object given as an argument, 1 for a stream or a file. `partial` leaves the schema to the merged record.
     """
     records, wrong = split_valid_records(base, kind, items, partial=partial)
     if wrong:
@@ -153,7 +166,7 @@ def check_records(
 def split_valid_records(
     base: Base, kind: RecordType, items: Iterable[tuple[str, Mapping[str, Any] | LineError]], *, partial: bool
 ) -> tuple[tuple[Given, ...], list[list[Finding]]]:
-    """The records that can be written, and for each of the others what is wrong with it."""
+    """Return the records that can be written, and the problems of each other record."""
     records: list[Given] = []
     wrong: list[list[Finding]] = []
     lengths = dict(base.lengths(kind)) if kind.given_vectors else {}
@@ -170,7 +183,7 @@ def split_valid_records(
 
 
 def _find_length_problems(kind: RecordType, record: Given, lengths: dict[str, int]) -> list[Finding]:
-    """Vectors that are not as long as those that are stored or came before; the first of all fixes the length."""
+    """Return findings on vectors whose length differs from stored or earlier ones; the very first sets the length."""
     problems = []
     for name in lengths:
         value = record.fields.get(name)
@@ -212,8 +225,10 @@ def _check_record(
 
 
 def _complete_identity(base: Base, kind: RecordType, fields: dict[str, Any], partial: bool) -> dict[str, Any]:
-    """The fields with an identity, where the type makes one for a record that comes without. What is merged into a stored
-    record must name it."""
+    """Add an identity to fields without one, where the type generates identities.
+
+    A partial record, which is merged into a stored one, must name it.
+    """
     key_rule = kind.generated
     if key_rule is None or fields.get(kind.identity_fields[0]) is not None:
         return fields
@@ -226,8 +241,10 @@ def _complete_identity(base: Base, kind: RecordType, fields: dict[str, Any], par
 
 
 def build_key(base: Base, kind: RecordType, fields: dict[str, Any]) -> dict[str, Any]:
-    """Fields whose key was made of a text, with a further one where a record with another text holds that key (somebody
-    edited it by hand): it must not be overwritten."""
+    """Change a key made of a text where a record with another text holds it, after an edit by hand.
+
+    That record must not be overwritten.
+    """
     (name,), key_rule = kind.identity_fields, kind.generated
     while key_rule is not None and fields.get(name) is not None:
         row = base.tree.get(kind, (fields[name],))
@@ -239,7 +256,7 @@ def build_key(base: Base, kind: RecordType, fields: dict[str, Any]) -> dict[str,
 
 @lru_cache(maxsize=4096)
 def _name_problems(names: tuple[str, ...]) -> tuple[Finding, ...]:
-    """What is wrong with the names of a record's fields; few records differ in them."""
+    """Return what is wrong with the names of a record's fields; cached, since most records share them."""
     problems = [
         Finding("E_NAME", f"field {name!r} begins with _, which is reserved", field=name, remedy="rename the field")
         for name in names
@@ -255,7 +272,7 @@ def _name_problems(names: tuple[str, ...]) -> tuple[Finding, ...]:
 
 
 def _find_part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> list[Finding]:
-    """A line that was printed without some fields must not replace the record that has them."""
+    """Return findings for a line that was printed without some fields, since it must not replace its record."""
     if not partial:
         message = "the line was printed without some of its record's fields; to replace the record would delete them"
         return [
@@ -284,7 +301,7 @@ def _time_problems(item: Mapping[str, Any]) -> list[Finding]:
 
 
 def place_finding(finding: Finding, place: str, kind: RecordType, identity: str = "") -> Finding:
-    """A finding about what was given at a place: `stdin:3` is line 3."""
+    """Return a finding at the place of a given record: `stdin:3` is line 3."""
     path, _, line = place.rpartition(":")
     if line.isdigit():
         path, number = path, int(line)
@@ -303,7 +320,7 @@ def place_finding(finding: Finding, place: str, kind: RecordType, identity: str 
 
 
 def _format_pointer(finding: Finding) -> str:
-    """Where in a record, for those that say so by a pointer; others name the field in their message."""
+    """Return the place inside a record for findings with a pointer; others name the field in their message."""
     return f" {finding.field}" if finding.field.startswith("/") else ""
 
 

@@ -1,4 +1,4 @@
-"""review: what `diff` says of a change, judged as a whole, and what `impact` does, each also where the other could not run."""
+"""The action review: the difference of a change, judged as a whole, with its impact; either may be missing."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,9 +18,11 @@ from duckkb.truth.git import revisions
 
 
 def review(unopened: Unopened, range: str | None, options: ImpactOptions, *, allow_shrink: bool = False) -> Review:
-    """Judge a change: `BASE` against the working tree (HEAD where none is named), `BASE..HEAD` or `BASE...HEAD`. `options` are
-    those of the impact; its `allow_weaker`, and `allow_shrink`, as for `diff`. Raises `errors.UsageError` for what is no range and
-    no limit; what else keeps a part from being made stands in the review."""
+    """Judge a change: `BASE` (HEAD by default) against the working tree, `BASE..HEAD` or `BASE...HEAD`.
+
+    `options` are those of the impact; its `allow_weaker`, and `allow_shrink`, are as for `diff`. Raises
+    `errors.UsageError` for an invalid range or limit; other failures of a part are recorded in the review.
+    """
     refuse_limits(options)
     request = DiffRequest(parse_range(range), whole=True, allow_weaker=options.allow_weaker, allow_shrink=allow_shrink)
     comparison: Diff | DuckkbError
@@ -45,7 +47,10 @@ def lines(
     budget: int | None = None,
     again: Callable[[str], str] = "duckkb diff {}".format,
 ) -> Iterator[str]:
-    """Write the review in one of the formats of `REVIEW`, in at most `budget` bytes; `again` makes the command that goes on."""
+    """Yield the review in one of the formats of `REVIEW`, in at most `budget` bytes.
+
+    `again` makes the command that continues.
+    """
     comparison, links = review.diff, None
     if isinstance(comparison, Diff):
         links = links_of(unopened.root, comparison.base.commit, comparison.head.commit)
@@ -54,7 +59,7 @@ def lines(
 
 
 def refuse_places(unopened: Unopened, files: Iterable[str]) -> None:
-    """Raise `errors.UsageError` (E_PATH) where `save` would not write."""
+    """Raise `errors.UsageError` (E_PATH) where `save` would refuse to write."""
     for file in files:
         outside.writable(file, unopened.root, config.read_environment(unopened.root))
 

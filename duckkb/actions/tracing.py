@@ -1,4 +1,4 @@
-"""Where records come from: origins of hits, blame, log, citations."""
+"""Origins of records: of hits, blame, log, and citations."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
@@ -34,26 +34,34 @@ from duckkb.truth.git.sampled import History, Sample, sample_history
 
 
 class Provenance:
-    """`kb.provenance`: what git knows of records. Every method raises `errors.StateError` (E_GIT) outside of a repository."""
+    """The actions `kb.provenance` on the git history of records.
+
+    Each raises `errors.StateError` (E_GIT) outside git.
+    """
 
     def __init__(self, base: BaseNow) -> None:
         self._base = base
 
     def of(self, hits: Sequence[Hit]) -> list[Origin]:
-        """For each hit the commit that gave its record's line the form it has, and a citation of it."""
+        """Return for each hit the commit that last changed its record's line, and a citation of it."""
         with self._base() as base:
             return origins_of(base, hits)
 
     def blame(self, type: str, identity: Any, field: str | None = None) -> list[FieldOrigin]:
-        """For each field of a record the commit that gave it its value, or for each value of one of them or below a path
-        (`names.fr`, `tags[0]`). Raises `errors.NotFound`."""
+        """Return for each field of a record the commit that set its value.
+
+        With a `field` or path (`names.fr`, `tags[0]`), returns this for each value inside it. Raises
+        `errors.NotFound`.
+        """
         with self._base() as base:
             return blame(base, type, identity, field)
 
     def lines(self, type: str, identity: Any, first: int | None = None, last: int | None = None) -> list[LineOrigin]:
-        """For each run of lines of a document's text the commit that gave them, as `git blame` has it; with `first` or `last`
-        (numbers of lines of the file, from 1) for the lines between these, front matter too. Empty for what is no text that was
-        read as it is. Raises `errors.NotFound`, also for such lines, and `errors.UsageError`."""
+        """Return for each run of lines of a document's text the commit that wrote them, as `git blame` does.
+
+        `first` and `last` (line numbers of the file, from 1) limit the lines, front matter included. Empty for
+        text that is not a file's own. Raises `errors.NotFound`, also for such lines, and `errors.UsageError`.
+        """
         with self._base() as base:
             kind, row = find_row(base, type, identity)
             fields, name = row.record.fields, f"{kind.name} {identity_text(row.record.identity)}"
@@ -80,18 +88,18 @@ class Provenance:
             ]
 
     def log(self, type: str, identity: Any) -> list[LogEntry]:
-        """The changes of a record, the newest first, also of one that was deleted. Raises `errors.NotFound`."""
+        """Return the changes of a record, the newest first, also of a deleted record. Raises `errors.NotFound`."""
         with self._base() as base:
             return log(base, type, identity)
 
     def cited(self, cited: Citation) -> dict[str, Any]:
-        """`resolved`, also in a base that was opened at the commit that is cited."""
+        """Resolve a citation as `resolve_citation`, also in a base opened at the cited commit."""
         with self._base() as base:
             return resolve_citation(base, cited)
 
 
 def origins_of(base: Base, hits: Sequence[Hit]) -> list[Origin]:
-    """For each hit the commit that gave its record's line the form it has, and a citation of it."""
+    """Return for each hit the commit that last changed its record's line, and a citation of it."""
     found_in = ground(base)
     origins_by_id: dict[tuple[str, int], Origin] = {}
     for name in dict.fromkeys(hit.type for hit in hits):
@@ -104,10 +112,13 @@ def origins_of(base: Base, hits: Sequence[Hit]) -> list[Origin]:
 
 
 def resolve_citation(base: Base, cited: Citation) -> dict[str, Any]:
-    """The record that a citation names as it was then: with `_chunk` where it names one, and with `_since` where it is otherwise
-    now: `changed` in which `fields`, `renamed` to which `identity`, or `deleted`. Raises `errors.NotFound`, also for one that
-    is no longer at the version that is cited; `errors.Refused` (E_FORBIDDEN) for a commit, of which who sees a part of the base
-    is told nothing; `errors.StateError` (E_REVISION, E_GIT)."""
+    """Return the record that a citation names as it was then, with `_chunk` where it names one.
+
+    `_since` is added where the record differs now: `changed` in which `fields`, `renamed` to which `identity`,
+    or `deleted`. Raises `errors.NotFound`, also for a record no longer at the cited version; `errors.Refused`
+    (E_FORBIDDEN) for a commit, which callers who see a part may not know; `errors.StateError` (E_REVISION,
+    E_GIT).
+    """
     if cited.at is None:
         return _read_citation(base, cited)
     if base.is_narrowed:
@@ -118,7 +129,7 @@ def resolve_citation(base: Base, cited: Citation) -> dict[str, Any]:
             record = _read_citation(then, cited)
         return record | _since(base, cited, record)
     record = _read_citation(base, cited)
-    with suppress(DuckkbError), closing(base.wiring.beside(None)) as now:  # one that is broken now says nothing of this
+    with suppress(DuckkbError), closing(base.wiring.beside(None)) as now:  # a base that is broken now cannot tell
         record |= _since(now, cited, record)
     return record
 
@@ -142,7 +153,7 @@ def _read_citation(base: Base, citation: Citation) -> dict[str, Any]:
 
 
 def _since(now: Base, citation: Citation, then: Mapping[str, Any]) -> dict[str, Any]:
-    """What became of a record that was cited; nothing where it is as it was. It is known by its id."""
+    """Return how a cited record has changed; empty where it has not. It is identified by its id."""
     kind = now.ontology.find(citation.type)
     row = now.tree.by_id(kind, then[ID]) if kind is not None else None
     if kind is None or row is None:
@@ -158,7 +169,7 @@ def _since(now: Base, citation: Citation, then: Mapping[str, Any]) -> dict[str, 
 
 
 def blame(base: Base, type: str, identity: GivenIdentity, field: str | None = None) -> list[FieldOrigin]:
-    """As `Provenance.blame`, of a base."""
+    """Return the origins of a record's fields. As `Provenance.blame`, of a base."""
     kind, row = find_row(base, type, identity)
     name, command = (
         f"{kind.name} {identity_text(row.record.identity)}",
@@ -174,7 +185,7 @@ def blame(base: Base, type: str, identity: GivenIdentity, field: str | None = No
 
 
 def log(base: Base, type: str, identity: GivenIdentity) -> list[LogEntry]:
-    """As `Provenance.log`, of a base."""
+    """Return the changes of a record. As `Provenance.log`, of a base."""
     kind, record_identity = parse_identity(base, type, identity)
     entries = history.changes(ground(base), kind, record_identity, base.tree)
     if not entries:
@@ -193,7 +204,7 @@ def why(
     where: str | None = None,
     limit: int = 10,
 ) -> Why:
-    """Why a question finds a record where it does, or does not find it. Raises as `find` and `get` do."""
+    """Explain why a question does or does not find a record, and at which rank. Raises as `find` and `get` do."""
     positive(limit)
     if not (text_or_none(query, "a query") or "").strip():
         raise UsageError("give the question that the record is missed by", suggestion="duckkb why TYPE IDENTITY QUERY")
@@ -202,7 +213,7 @@ def why(
 
 
 def ground(base: Base) -> HistorySource:
-    """The revision that the base was read at, else HEAD; raises `errors.StateError` (E_GIT) outside of git."""
+    """Return the revision that the base was read at, else HEAD; raises `errors.StateError` (E_GIT) outside git."""
     at = base.wiring.at
     if at is None and repository.head_commit(base.root) is not None:
         at = revisions.revision(base.root, "HEAD")
@@ -216,8 +227,11 @@ def ground(base: Base) -> HistorySource:
 
 
 def read_alike(base: Base, at: Revision) -> Callable[[RecordType], bool]:
-    """Whether a commit's own configuration, by which citations of it resolve, names and cuts the records of a type as the base does:
-    the files that lie in it may not be committed. Raises `errors.DuckkbError` where there is none, or none that loads."""
+    """Return a test whether a commit's configuration names and cuts a type's records as the base does.
+
+    Citations resolve by the commit's own configuration, and files of the base may be uncommitted. Raises
+    `errors.DuckkbError` where it is missing or does not load.
+    """
     base_revision = base.wiring.at
     if base.wiring.published or (
         _is_configured_so(base, at) if base_revision is None else base_revision.commit == at.commit
@@ -242,15 +256,18 @@ def _is_configured_so(base: Base, at: Revision) -> bool:
 
 
 def _collect_search_settings(kind: RecordType, settings: Settings) -> tuple[object, ...]:
-    """What a record of a type is found by, and the places at which its texts are cut."""
+    """Return the settings by which a type's records are searched, and their texts cut."""
     type_settings = kind.settings(settings)
     cut = type_settings.chunk_size, type_settings.embedding.reads, kind.full_text, kind.vectors
     return kind.name, kind.kind, kind.table, kind.identity_fields, kind.source is None, cut
 
 
 def history_of(base: Base, places: Callable[[Path, Ontology], Sequence[str]], most: int) -> History | None:
-    """Commits that lead to a base, as `sampled` chooses at most so many (2 or more) that touched its places; none outside of git, or
-    before the first. None of what is published, and for who sees a part of the base: its types may have been others then."""
+    """Return at most `most` (2 or more) commits that touched a base's places, as `sampled` chooses them.
+
+    None outside git and before the first commit; None for a published base and for callers who see a part,
+    whose types may have differed then.
+    """
     if base.is_narrowed or base.wiring.published:
         return None
     if base.wiring.at is None and repository.head_commit(base.root) is None:
@@ -261,7 +278,7 @@ def history_of(base: Base, places: Callable[[Path, Ontology], Sequence[str]], mo
 
 
 def sample_line(sample: Sample) -> dict[str, Any]:
-    """A commit of a history as actions give it: `number` counts from 1, the oldest."""
+    """Return a commit of a history as actions give it: `number` counts from 1, the oldest."""
     by = sample.by
     return {"commit": by.commit, "number": sample.number, "date": by.date, "author": by.author, "summary": by.summary}
 
@@ -275,7 +292,7 @@ def _read_at(base: Base, commit: str) -> Callable[[RecordType], bool]:
 def _cite_origin(
     origin: Origin, base: Base, hit: Hit, is_read_alike: Callable[[str], Callable[[RecordType], bool]]
 ) -> Origin:
-    """Without the chunk where the commit does not cut the record so."""
+    """Return an origin whose citation has no chunk where the commit does not cut the record in the same way."""
     kind = find_kind(base, hit.type)
     row = base.tree.by_id(kind, hit.id)
     assert row is not None, "a hit is a record"

@@ -1,4 +1,4 @@
-"""A vector store action as one JSON object: what each takes, as a table that checks calls and gives their JSON Schema."""
+"""Vector store actions as JSON objects: a table of arguments, which checks calls and gives their JSON Schema."""
 
 import re
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ _TEXT = {"type": "string", "minLength": 1}
 _COUNT = {"type": "integer", "minimum": 1}
 _KEY = _TEXT | {"description": "The key that `store` gave, or at least 4 characters of its beginning."}
 _PATH = "relative to the knowledge base, and inside it"
-_PATHS = ("filepath", "file_path", "filename", "file_name")  # what others call it
+_PATHS = ("filepath", "file_path", "filename", "file_name")  # names in other tools
 _COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; made by the first action that stores."}
 
 
 class VectorAction(Struct, frozen=True):
-    """What an action does and takes: JSON Schema by the name of the argument, in camelCase."""
+    """An action on the vector store and its arguments: JSON Schema by name, in camelCase."""
 
     description: str
     arguments: Mapping[str, Mapping[str, Any]] = {}
@@ -71,7 +71,7 @@ ACTIONS: Mapping[str, VectorAction] = {
 
 
 def schema(name: str | None = None) -> dict[str, Any]:
-    """The JSON Schema of one action, or of all of them: one of several objects. Raises `errors.UsageError`."""
+    """Return the JSON Schema of an action, or of all as alternatives. Raises `errors.UsageError`."""
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     if name is not None:
         return head | _build_schema(name, _find_action(name))
@@ -80,7 +80,10 @@ def schema(name: str | None = None) -> dict[str, Any]:
 
 
 def parse(given: Mapping[str, Any] | bytes) -> tuple[str, dict[str, Any]]:
-    """Check an action: its name, and its arguments by their names in snake_case, without those left out. Raises `errors.UsageError` that names the action or argument that is unknown, missing or wrong."""
+    """Parse an action: return its name, and its arguments in snake_case, without those left out.
+
+    Raises `errors.UsageError` that names an unknown, missing or wrong action or argument.
+    """
     values = _parse_object(given)
     name = values.get("action")
     if name is None:
@@ -122,7 +125,7 @@ def _find_action(name: Any) -> VectorAction:
 
 
 def _find_argument(name: str, action: VectorAction, key: str) -> str:
-    """The argument as it is documented; both spellings are taken, and of a path other names that are usual."""
+    """Return the documented name of an argument from either spelling; paths have other usual names too."""
     for argument in action.arguments:
         if key in _list_spellings(argument) or (argument == "path" and _to_snake_case(key) in _PATHS):
             return argument
@@ -160,7 +163,7 @@ def _build_schema(name: str, action: VectorAction) -> dict[str, Any]:
 
 
 def _list_spellings(argument: str) -> list[str]:
-    """The spellings of an argument that the schema lists."""
+    """Return the spellings of an argument that the schema lists."""
     return list(dict.fromkeys((argument, _to_snake_case(argument), *(_PATHS if argument == "path" else ()))))
 
 
@@ -169,7 +172,7 @@ def _format_spellings(argument: str) -> str:
 
 
 def _to_snake_case(argument: str) -> str:
-    """A name in snake_case.
+    """Convert a name to snake_case.
 
     >>> _to_snake_case("embeddingText"), _to_snake_case("path")
     ('embedding_text', 'path')

@@ -1,4 +1,4 @@
-"""The vector store: values behind texts, found by how near a question comes to the text. Records of a collection."""
+"""The vector store: values behind texts, found by the nearness of a question to the text; records of a collection."""
 
 import os
 import uuid
@@ -37,7 +37,7 @@ _SHORTEST_PREFIX, _MOST_NAMED = 4, 10
 
 
 class VectorRows(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
-    """Records of a vector store, each as a dict, and what must be said of them."""
+    """Records of a vector store, each as a dict, with notices."""
 
     rows: tuple[dict[str, Any], ...]
     notices: tuple[Notice, ...] = ()
@@ -50,16 +50,21 @@ class VectorRows(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=Sequen
 
 
 class VectorStore:
-    """`kb.vectors`: values behind texts, in this base or in the one that `set_database` named. A collection is made when something is first stored in it, by the policy vector-store; one
-    that is not there yet is as good as empty. Every method raises `errors.UsageError` for arguments that do not fit and for
-    a collection of another kind (E_INTENT)."""
+    """The actions `kb.vectors`: values behind texts, in this base or in the one set by `set_database`.
+
+    The first store makes a collection with the policy vector-store; a missing collection counts as empty. Every
+    method raises `errors.UsageError` for wrong arguments, and for a collection of another kind (E_INTENT).
+    """
 
     def __init__(self, home: BaseNow, elsewhere: Callable[[Path], BaseNow]) -> None:
         self._home, self._elsewhere = home, elsewhere
 
     def store(self, embedding_text: str, value: Any, *, collection: str = COLLECTION) -> str:
-        """Keep a value (anything that is JSON, but None) behind a text; returns its key. The same text again keeps the key
-        and takes the new value. Raises `errors.Unavailable` without a usable model; then nothing is stored."""
+        """Store a value (any JSON but null) behind a text; return its key.
+
+        The same text again keeps the key and takes the new value. Raises `errors.Unavailable` without a usable
+        model; then nothing is stored.
+        """
         with self._base() as base:
             _prepare(base, collection, embedding_text, value)
         with self._base() as base:
@@ -70,14 +75,16 @@ class VectorStore:
             return key
 
     def retrieve(self, key: str, *, collection: str = COLLECTION) -> Any:
-        """The value behind a key, or a unique beginning of 4 or more characters. Raises `errors.NotFound`, or
-        `errors.Refused` (E_AMBIGUOUS_KEY) that lists the candidates."""
+        """Return the value behind a key, or behind a unique prefix of 4 or more characters.
+
+        Raises `errors.NotFound`, or `errors.Refused` (E_AMBIGUOUS_KEY) that lists the candidates.
+        """
         with self._base() as base:
             kind, _ = _find_collection(base, collection)
             return _find_row(base, kind, key).record.fields.get(VALUE)
 
     def delete(self, key: str, *, collection: str = COLLECTION) -> str:
-        """Delete what is behind a key, named as in `retrieve`; returns the whole key."""
+        """Delete the record of a key, named as in `retrieve`; return the whole key."""
         with self._base() as base:
             kind, _ = _find_collection(base, collection)
             row = _find_row(base, kind, key)
@@ -85,8 +92,11 @@ class VectorStore:
             return _read_key(row)
 
     def list(self, *, limit: int = 50, offset: int = 0, collection: str = COLLECTION) -> VectorRows:
-        """Records in the order of their keys: key, embedding_text, value, embedding (of unit length; of a text longer than
-        a chunk the mean of its chunks; None where there is no model to compute it)."""
+        """Return records in the order of their keys: key, embedding_text, value, embedding.
+
+        The embedding has unit length; for a text longer than a chunk it is the mean of its chunks. It is None
+        without a model to compute it.
+        """
         with self._base() as base:
             limit = positive(limit)
             if type(offset) is not int or offset < 0:
@@ -98,8 +108,11 @@ class VectorStore:
             return _embed_rows(base, kind, [*islice(base.tree.in_order(kind), offset, min(count, offset + limit))])
 
     def search(self, query: str, *, top_k: int = 5, collection: str = COLLECTION) -> VectorRows:
-        """The nearest records, the nearest first: key, embedding_text, value, score (cosine distance, 0 to 2, of the best
-        chunk). Raises `errors.Unavailable` without a usable model."""
+        """Return the nearest records, the nearest first: key, embedding_text, value, score.
+
+        The score is the cosine distance, 0 to 2, of the best chunk. Raises `errors.Unavailable` without a
+        usable model.
+        """
         with self._base() as base:
             top_k, text = positive(top_k, "top_k"), _check_text(query, "query")
             kind, is_there = _find_collection(base, collection)
@@ -109,17 +122,22 @@ class VectorStore:
             return _find_nearest_rows(base, kind, chunks, text, top_k)
 
     def import_file(self, path: str | Path, *, collection: str = COLLECTION) -> str:
-        """Keep the path of a text file, as it is given, behind its contents; returns the key."""
+        """Store the path of a text file, as given, behind its contents; return the key."""
         return self._import_file(path, collection=collection, typed=True)
 
     def set_database(self, path: str | Path) -> str:
-        """Let these actions work on another knowledge base, made where there is none, from now on and in this clone only;
-        returns its folder. This base itself ends that. Raises `errors.UsageError` (E_PATH), `errors.Unavailable`."""
+        """Switch these actions to another knowledge base from now on, in this clone only; return its folder.
+
+        A missing base is made. This base's own path ends it. Raises `errors.UsageError` (E_PATH),
+        `errors.Unavailable`.
+        """
         return self._set_database(path, typed=True)
 
     def run(self, action: Mapping[str, Any] | bytes) -> Any:
-        """Do one action given as JSON, `{"action": NAME, ...}`, and return what it gives. Paths are relative to this base and
-        must not lead out of it."""
+        """Run an action given as JSON, `{"action": NAME, ...}`, and return its result.
+
+        Paths are relative to this base and must not leave it.
+        """
         name, arguments = vector_run.parse(action)
         if name in ("import_file", "set_database"):
             return getattr(self, f"_{name}")(**arguments, typed=False)
@@ -127,7 +145,7 @@ class VectorStore:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """As `kb.notices`, of the base that the actions work on."""
+        """The notices of the base that the actions work on, as `kb.notices`."""
         with self._base() as base:
             return tuple(boot.notices(base))
 
@@ -149,7 +167,7 @@ class VectorStore:
             state.refuse_unwritable(target)
         except OSError as error:
             raise state.refusal(f"{path} cannot be made a knowledge base", error) from error
-        with self._elsewhere(target)():  # it loads
+        with self._elsewhere(target)():  # check that it loads
             vector_base.write(root, target)
         return str(target)
 
@@ -162,9 +180,11 @@ class VectorStore:
 
 
 def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
-    """Check what is to be stored, compute the vectors of its text, then make the collection where it is not there yet:
-    before `store`, for which the base must be as its files are. Nothing is made where any of it fails. Raises
-    `errors.UsageError`, `errors.InvalidRecord`, and `errors.Unavailable` without a usable model."""
+    """Check what is to be stored, compute the vectors of its text, then make a missing collection.
+
+    Runs before `store`, which needs the base as its files are. Nothing is made where any step fails. Raises
+    `errors.UsageError`, `errors.InvalidRecord`, and `errors.Unavailable` without a usable model.
+    """
     kind, is_there = _find_collection(base, name)
     record = {kind.identity[0]: str(uuid.UUID(int=0)), TEXT: _check_text(text, TEXT), VALUE: value}
     if value is None:
@@ -172,7 +192,7 @@ def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
     check_records(base, kind, [("", writing.plain(base, record))], single=True, partial=True)
     vectors.embed_before(base, kind, TEXT, text)
     if not is_there:
-        with suppress(Conflict):  # another process made it meanwhile; `store` will see what it is
+        with suppress(Conflict):  # another process made it meanwhile; `store` checks its kind
             create(base, name, _build_definition(base, name))
 
 
@@ -188,7 +208,7 @@ def _find_nearest_rows(base: Base, kind: RecordType, chunks: "np.ndarray", text:
     notices = compute_missing_vectors(base, [kind])
     rows_by_id = {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k)}
     same = frozenset(row.record.id for row in _find_holders(base, kind, text))
-    if same - rows_by_id.keys():  # other texts, too, may be at distance 0: this one is not cut off behind them
+    if same - rows_by_id.keys():  # other texts may be at distance 0, too; they must not displace this one
         rows_by_id |= {
             row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k, same)
         }
@@ -199,8 +219,10 @@ def _find_nearest_rows(base: Base, kind: RecordType, chunks: "np.ndarray", text:
 
 
 def _read(base: Base, path: str | Path, *, typed: bool) -> str:
-    """The text of a file, its path `typed` by a person, else inside the base. Raises `errors.UsageError`: E_PATH, or for one
-    that is empty, too large or no text."""
+    """Return the text of a file; its path was `typed` by a person, or is inside the base.
+
+    Raises `errors.UsageError`: E_PATH, or for a file that is empty, too large or not text.
+    """
     place, most = grant_path(base, path) if typed else confine_path(base, path), base.limits.max_record_bytes
     if place.is_dir():
         raise UsageError(f"{path} is a folder", code="E_PATH", suggestion="import its files one by one")
@@ -210,7 +232,7 @@ def _read(base: Base, path: str | Path, *, typed: bool) -> str:
 
 
 def _check_text(text: Any, name: str, exit_code: int = 2) -> str:
-    """A text that can be embedded; raises `errors.UsageError` that says what it is called."""
+    """Return a text that can be embedded; raises `errors.UsageError` that calls it `name`."""
     message, code = flaw(text)
     if message:
         raise UsageError(f"{name} {message}", code, "give a text", exit_code=exit_code)
@@ -219,7 +241,7 @@ def _check_text(text: Any, name: str, exit_code: int = 2) -> str:
 
 
 def _find_database(base: Base) -> Path | None:
-    """The folder of the base that the actions work on instead of this one, None for this one.
+    """Return the folder of the other base that the actions work on; None for this base.
 
     Raises `errors.StateError` (E_NO_KB) where it has vanished, `errors.Refused` where a sandbox forbids it.
     """
@@ -237,7 +259,7 @@ def _find_database(base: Base) -> Path | None:
 
 
 def _resolve_folder(base: Base, path: str | Path, *, typed: bool) -> Path:
-    """The folder that the actions are to work on, resolved: `typed` by a person, else inside the base."""
+    """Resolve the folder that the actions are to work on: `typed` by a person, or inside the base."""
     target = (grant_path(base, path) if typed else confine_path(base, path)).resolve()
     outside.refuse_protected_path(path if typed else target, base.wiring.env, base.root)
     there = next(place for place in (target, *target.parents) if os.path.lexists(place))
@@ -248,8 +270,10 @@ def _resolve_folder(base: Base, path: str | Path, *, typed: bool) -> Path:
 
 
 def _find_collection(base: Base, name: str) -> tuple[NodeType, bool]:
-    """The collection, and whether it is there; else as it would be made. Raises `errors.UsageError` (E_INTENT) for one
-    whose records do not pair a text with a value."""
+    """Return the collection, and whether it exists; a missing one as it would be made.
+
+    Raises `errors.UsageError` (E_INTENT) for a collection whose records do not pair a text with a value.
+    """
     kind: RecordType | None = base.ontology.find(validate_collection_name(name))
     is_there = kind is not None
     if kind is None:
@@ -274,8 +298,10 @@ def _build_definition(base: Base, name: str) -> bytes:
 
 
 def _make_key(base: Base, kind: NodeType, text: str) -> str:
-    """The key of the record that has the text, whoever chose it; else the one that the policy makes of the text. Where that
-    is held by a record with another text, one that follows from both."""
+    """Return the key of the record that has the text, else the key that the policy makes of it.
+
+    Where a record with another text holds that key, returns a key made of both.
+    """
     field = kind.identity[0]
     holders = [_read_key(row) for row in _find_holders(base, kind, text)]
     key = ids.with_key({TEXT: text}, kind.identity, kind.generated).get(field)
@@ -287,14 +313,17 @@ def _make_key(base: Base, kind: NodeType, text: str) -> str:
 
 
 def _find_holders(base: Base, kind: RecordType, text: str) -> list[StoredRow]:
-    """The records with this text."""
+    """Return the records with this text."""
     if kind.generated is not None and kind.generated.of == TEXT:
         return base.holders(kind, text)
     return [row for row in base.tree.rows(kind) if row.record.fields.get(TEXT) == text]
 
 
 def _find_row(base: Base, kind: RecordType, key: Any) -> StoredRow:
-    """The record of a key, or of the only one that begins so; raises `errors.NotFound`, `errors.Refused` with candidates."""
+    """Return the record of a key, or of a unique prefix.
+
+    Raises `errors.NotFound`, `errors.Refused` with candidates.
+    """
     if not isinstance(key, str) or not key:
         raise UsageError("key must be text, and not empty", suggestion="give a key that `vector store` printed")
     row = base.tree.get(kind, (key,))
@@ -303,7 +332,7 @@ def _find_row(base: Base, kind: RecordType, key: Any) -> StoredRow:
     message = f"{kind.name}: no record with the key {key!r}"
     if len(key) < _SHORTEST_PREFIX:
         raise NotFound(message, suggestion=f"give the key, or at least {_SHORTEST_PREFIX} characters of its beginning")
-    behind = base.tree.in_order(kind, behind=(key,))  # the keys that begin so stand there, one after the other
+    behind = base.tree.in_order(kind, behind=(key,))  # keys with this prefix follow each other there
     rows_by_key = {_read_key(row): row for row in takewhile(lambda row: _read_key(row).startswith(key), behind)}
     if len(rows_by_key) == 1:
         return next(iter(rows_by_key.values()))

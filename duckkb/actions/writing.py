@@ -1,4 +1,4 @@
-"""put, delete, rename, apply: from what a caller gave to a checked request."""
+"""The actions put, delete, rename and apply: from a caller's input to a checked request."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ Item = tuple[str, Mapping[str, Any] | LineError]
 _CONSTANT = "(?:true|false|null|True|False|None)"
 _LONGEST_SLIP = 4_000  # characters
 _OF_OTHERS = frozenset(("E_CARDINALITY",))
-"""What a record can be refused for because of another one that is given with it."""
+"""Codes of refusals that another record of the same write can cause."""
 
 
 def put(
@@ -46,8 +46,10 @@ def put(
     embed: bool = True,
     allow_shrink: bool = False,
 ) -> Receipt:
-    """Insert or replace records by identity, all or nothing; `merge` changes only the fields given. Raises
-    `errors.InvalidRecord`, `errors.Conflict`, `errors.Refused`, `errors.Unreadable`, `errors.Unavailable`."""
+    """Insert or replace records by identity, all or nothing; `merge` changes only the fields given.
+
+    Raises `errors.InvalidRecord`, `errors.Conflict`, `errors.Refused`, `errors.Unreadable`, `errors.Unavailable`.
+    """
     single = isinstance(records, Mapping)
     many = [records] if isinstance(records, Mapping) else records
     if not isinstance(many, Iterable):
@@ -68,7 +70,7 @@ def put_json(
     dry_run: bool = False,
     embed: bool = True,
 ) -> Receipt:
-    """`put` of JSON text: one object where `single`, else JSONL."""
+    """Put records of JSON text, as `put`: one object where `single`, else JSONL."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed)
     items = [_parse_argument(base, type, data)] if single else _stream(base, type, data)
     return upsert(base, Upsert(kind, (), merge), items, options, single=single)
@@ -78,8 +80,10 @@ def put_json(
 def put_batch(
     base: Base, type: str, data: bytes, *, merge: bool = False, dry_run: bool = False, embed: bool = True
 ) -> Receipt:
-    """Upsert the lines of JSONL that can be stored, in one write; `errors` of the receipt has what is wrong with each of
-    the others, and its counts and their number add up to the lines read."""
+    """Upsert the valid lines of JSONL in one write.
+
+    The receipt's `errors` has the problems of each other line; its counts and their number add up to the lines read.
+    """
     kind, options = kind_to_write(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
     valid_records, wrong = split_valid_records(base, kind, _stream(base, type, data), partial=merge)
     while True:
@@ -98,7 +102,7 @@ def put_batch(
 
 
 class _Versions:
-    """By its identity, as the base has it, every version of a record given."""
+    """Every given version of a record, by its identity in the base."""
 
     def __init__(self, base: Base, kind: RecordType, given: Iterable[Given], merge: bool) -> None:
         self._kind, self._merge = kind, merge
@@ -107,8 +111,11 @@ class _Versions:
             self._given.setdefault(identity_text(plain_identity(base.tree, kind, record.identity)), []).append(record)
 
     def blamed(self, finding: Finding) -> Given | None:
-        """The version that a finding is about: where they are merged the last one that has the field, or names the version that it
-        says, else the last of all, which alone would have been written. None where it is about none of them."""
+        """Return the version that a finding concerns; None where it concerns none of them.
+
+        With merged versions, it is the last that has the field, or that names the version concerned. Otherwise
+        it is the last of all, the only one that would have been written.
+        """
         versions = self._given.get(finding.identity, []) if finding.type == self._kind.name else []
         if not self._merge:
             return versions[-1] if versions else None
@@ -121,7 +128,7 @@ class _Versions:
         )
 
     def placed(self, finding: Finding) -> Finding:
-        """A finding at the line that it is about."""
+        """Return a finding at the line that it concerns."""
         version = self.blamed(finding)
         if version is None or not version.place:
             return finding
@@ -132,8 +139,10 @@ class _Versions:
 def _remove_refused_records(
     versions: _Versions, records: Sequence[Given], findings: Sequence[Finding]
 ) -> tuple[tuple[Given, ...], list[list[Finding]]]:
-    """The records less those that only a look at what is stored refused, and what is wrong with each of these. What may be
-    right once others are gone is asked again."""
+    """Return the records without those refused by a look at stored data, and the problems of each of these.
+
+    Records that may be valid once others are gone are checked again.
+    """
     certain = [finding for finding in findings if finding.code not in _OF_OTHERS] or findings
     wrong: dict[int, list[Finding]] = {}
     for finding in certain:
@@ -143,13 +152,13 @@ def _remove_refused_records(
 
 
 def _read_number(finding: Finding) -> int:
-    """Which of the records of one text a finding is about, as its place says: `stdin:3`, `stdin, record 3`."""
+    """Return the number of the record that a finding concerns, from its place: `stdin:3`, `stdin, record 3`."""
     last = finding.path.rpartition(" ")[2]
     return finding.line or (int(last) if last.isdigit() else 0)
 
 
 def _stream(base: Base, type: str, data: bytes) -> list[Item]:
-    """JSON Lines; or one object over several lines, or an array of them, as other tools print them."""
+    """Parse JSON Lines; or an object over several lines, or an array of objects, as other tools print them."""
     items: list[Item] = [(f"stdin:{number}", item) for number, item in parse_objects(data, base.limits)]
     if not items:
         example = f"""duckkb put {type} '{{"id": "..."}}' --dry-run"""
@@ -200,14 +209,14 @@ def delete(
 
 
 def rename(base: Base, type: str, old: GivenIdentity, new: GivenIdentity, *, dry_run: bool = False) -> Receipt:
-    """Give a record another identity; its `__id` stays and its edges follow."""
+    """Change the identity of a record; its `__id` stays and its edges follow."""
     kind = find_kind(base, type)
     request = Rename(kind, convert_identity(base, kind, old), new_identity(base, kind, new))
     return write(base, request, WriteOptions(dry_run=dry_run))
 
 
 def apply(base: Base, changeset: Changeset, *, allow_shrink: bool = False, dry_run: bool = False) -> Receipt:
-    """Apply a changeset; raises `errors.Conflict` where an old side is not what is stored."""
+    """Apply a changeset; raises `errors.Conflict` where an old side differs from what is stored."""
     return write(base, Apply(changeset), WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
 
@@ -219,9 +228,11 @@ def apply_patch(
     allow_shrink: bool = False,
     dry_run: bool = False,
 ) -> Receipt:
-    """Apply what `duckkb diff --format patch` printed, given as bytes or as the path of a file: every line on its old
-    side must be as it is stored, and all of it is written or nothing. Raises `errors.InvalidRecord` (E_PATCH),
-    `errors.Conflict` (E_STALE, E_EXISTS), `errors.Refused`."""
+    """Apply a patch of `duckkb diff --format patch`, given as bytes or as the path of a file, all or nothing.
+
+    Every line on its old side must be as stored. Raises `errors.InvalidRecord` (E_PATCH), `errors.Conflict`
+    (E_STALE, E_EXISTS), `errors.Refused`.
+    """
     from duckkb.review.diff.patch import parse
 
     data = patch if isinstance(patch, bytes) else regular_file(base, patch, "a patch").read_bytes()
@@ -230,14 +241,16 @@ def apply_patch(
 
 
 def upsert(base: Base, request: Upsert, items: Iterable[Item], options: WriteOptions, *, single: bool) -> Receipt:
-    """Write what was given, with where it stood, by a request that has no records yet, all or nothing. Raises as `put`, each
-    finding at its place."""
+    """Check and write given records, with their places, all or nothing; `request` has no records yet.
+
+    Raises as `put`, each finding at its place.
+    """
     records = check_records(base, request.kind, items, single=single, partial=request.merge)
     return store(base, replace(request, given=records), options)
 
 
 def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:
-    """Write records that were checked, all or nothing. Raises as `put`, each finding at its place."""
+    """Write checked records, all or nothing. Raises as `put`, each finding at its place."""
     if options.if_match is not None:
         request = replace(request, given=(_set_etag(request.given, options.if_match),))
     try:
@@ -261,7 +274,7 @@ def _make_count_error(count: int) -> UsageError:
 
 
 def plain(base: Base, record: Any) -> Mapping[str, Any] | LineError:
-    """A record of the API as the same values read from a line would be: a copy of its own, of JSON values alone."""
+    """Return a record of the API as if read from a line: an own copy of JSON values."""
     if not isinstance(record, Mapping):
         raise _make_record_error(record)
     if not all(isinstance(name, str) for name in record):
@@ -282,7 +295,7 @@ def _make_record_error(value: Any) -> UsageError:
 
 
 def _parse_argument(base: Base, type_name: str, data: bytes) -> Item:
-    """The one object given as an argument; a LineError stands for what is wrong with it."""
+    """Parse the single object of an argument; return a LineError for a wrong one."""
     try:
         value = parse_json(data, base.limits)
     except LineError as error:
@@ -305,7 +318,7 @@ def _parse_argument(base: Base, type_name: str, data: bytes) -> Item:
 
 
 def _suggest_put(type_name: str, data: bytes, is_list: bool = False) -> str:
-    """How to put the records of a file or a list that was given for a record; else an example that writes nothing."""
+    """Return the command that puts the records of a given file or list; else a harmless example."""
     put, text = f"duckkb put {shell_word(type_name)}", data.decode("utf-8", "replace")
     if is_list and len(text) <= _LONGEST_SLIP:
         return f"echo {shell_word(text)} | {put}"
@@ -315,11 +328,11 @@ def _suggest_put(type_name: str, data: bytes, is_list: bool = False) -> str:
 
 
 def repair_json(data: bytes) -> str:
-    """What is nearly a JSON object, as Python or JavaScript write one, as JSON; the empty string where it is neither.
+    """Repair an object of Python or JavaScript syntax to JSON; return an empty text for other input.
 
-    >>> as_json(b"{id: 'a', ok: true,}")
+    >>> repair_json(b"{id: 'a', ok: true,}")
     '{"id": "a", "ok": true}'
-    >>> as_json(b"{id: a, text: hello world}")
+    >>> repair_json(b"{id: a, text: hello world}")
     '{"id": "a", "text": "hello world"}'
     """
     import ast

@@ -1,4 +1,4 @@
-"""Where everything is put together: `open` chooses the real parts; `unopened` is a base that need not load."""
+"""The composition root: `open` chooses the real parts; `prepare_unopened` returns a base that does not load."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -52,17 +52,27 @@ def open(
     command: bool = False,
     backend: str | None = None,
 ) -> "KnowledgeBase":
-    """Open a knowledge base: a folder with config.yaml, else DUCKKB_KB, else the nearest parent folder with one.
+    """Open a knowledge base: the folder `path`, else DUCKKB_KB, else the nearest parent folder with a config.yaml.
 
-    `lenient` reads on without lines that cannot be read. `lock_timeout` is in seconds. `embedder` and `clock` replace
-    the configured model and the system's time. SQL, and filters that are not simple, run in a process of their own, killed
-    where one overruns its time or memory; it is started when it is first needed, or at once for `first_filter`, the filter
-    or statement that will be asked first. `sql_in_process` runs them in the caller's process instead: quicker by the half
-    second of that start, but nothing bounds their memory, and some functions heed no time; for statements of your own.
-    `at` names a revision, whose records and types are read from git instead of the files, without a checkout; such a base
-    cannot be written. `backend` is the address of a target (postgresql://... or lance:...), whose answers are asked instead of files; a clone need not be there, and nothing
-    is written. `command`: the process is one command: it has no threads, so that a child of it may make a part of what the
-    first search of a large base needs, and its first call answers from the files as they lay when the base was opened. Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`, `errors.Unavailable` (E_LOCKED).
+    SQL, and filters that are not simple, run in a process of their own, which is killed when it exceeds its
+    time or memory.
+
+    Args:
+        lenient: Skip lines that cannot be read.
+        lock_timeout: The longest wait for another process, in seconds.
+        embedder: Replaces the configured model.
+        clock: Replaces the system's time.
+        sql_in_process: Run SQL in this process, for statements of your own. Saves the half second that a process takes
+            to start, but nothing bounds memory, and some functions ignore the time limit.
+        first_filter: The filter or statement that will be asked first; its process starts at once.
+        at: A revision whose records and types are read from git, without a checkout. Such a base cannot be written.
+        command: This process runs a single command. It has no threads, so a child may build a part of what the first
+            search of a large base needs. The first call answers from the files as they were at opening.
+        backend: The address of a target (postgresql://... or lance:...) that answers instead of files. It needs no
+            clone, and nothing is written.
+
+    Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`,
+    `errors.Unavailable` (E_LOCKED).
     """
     from duckkb.actions.folder import OpenOptions, find
 
@@ -82,8 +92,10 @@ def open(
 
 
 def open_chosen(root: Path, chosen: "OpenOptions") -> "KnowledgeBase":
-    """The base in a folder, or what is published of it, as was chosen. Raises as `open`, and `errors.UsageError` for what is
-    published at a revision."""
+    """Open the base in a folder, or its publication, as the options say.
+
+    Raises as `open` does, and `errors.UsageError` for a publication at a revision.
+    """
     from duckkb.app.knowledge import KnowledgeBase
 
     if chosen.backend is None:
@@ -107,8 +119,10 @@ def publish(
     dry_run: bool = False,
     embedder: "Embedder | None" = None,
 ) -> "Published":
-    """Have the target at an address hold a commit. As `duckkb.actions.publishing.publish.publish`; raises `errors.UsageError` (E_URL)
-    besides."""
+    """Publish a commit to the target at an address.
+
+    As `duckkb.actions.publishing.publish.publish`; also raises `errors.UsageError` (E_URL).
+    """
     from duckkb.actions.publishing import publish as publishing
     from duckkb.app import wiring
 
@@ -120,7 +134,7 @@ def publish(
 def verify_published(
     path: "str | Path | None" = None, *, to: str, embedder: "Embedder | None" = None
 ) -> dict[str, Any]:
-    """Whether a target holds the commit that it says it holds. As `duckkb.actions.publishing.publish.verify`."""
+    """Verify that a target holds the commit that it claims. As `duckkb.actions.publishing.publish.verify`."""
     from duckkb.actions.publishing import publish as publishing
     from duckkb.app import wiring
 
@@ -129,8 +143,10 @@ def verify_published(
 
 
 def prepare_unopened(path: "str | Path | None" = None) -> "Unopened":
-    """A base for what needs none that loads: `duckkb.actions.branches`, `impact` and `proposing`. Raises `errors.StateError`
-    (E_NO_KB)."""
+    """Return a base for tasks that load none: `duckkb.actions.branches`, `impact` and `proposing`.
+
+    Raises `errors.StateError` (E_NO_KB).
+    """
     from duckkb.actions.folder import Unopened, find
     from duckkb.app import wiring
 
@@ -138,7 +154,7 @@ def prepare_unopened(path: "str | Path | None" = None) -> "Unopened":
 
 
 def grant_published(path: "str | Path | None" = None, *, to: str, role: str, types: Sequence[str]) -> dict[str, Any]:
-    """Which types of what is published a role of the database sees. As `duckkb.actions.publishing.publish.grant`."""
+    """Set which published types a role of the database sees. As `duckkb.actions.publishing.publish.grant`."""
     from duckkb.actions.publishing import publish as publishing
     from duckkb.app import wiring
 
@@ -155,10 +171,14 @@ def check(
     allow_weaker: bool = False,
     allow_shrink: bool = False,
 ) -> "CheckReport":
-    """Open a base however broken its files are, and report everything that is wrong. With `since` (a revision) only what
-    came since this history parted from it, or what is about records changed since; with `staged` of what is staged. A change
-    that removes or weakens the rules by which it is judged has errors, with `allow_weaker` warnings; so has one that deletes
-    more than it may (E_SHRINK), with `allow_shrink`."""
+    """Open a base, however broken its files are, and report every problem.
+
+    With `since` (a revision), reports only problems that came after this history parted from it, or that
+    concern records changed since. With `staged`, reports those of what is staged.
+
+    A change that removes or weakens the rules by which it is judged is an error, with `allow_weaker` a warning.
+    So is a change that deletes more than allowed (E_SHRINK), with `allow_shrink`.
+    """
     if since is not None or staged:
         from duckkb.actions.diffing import check_change
 
@@ -183,16 +203,22 @@ def diff(
     where: str = "",
     ops: Sequence[str] = (),
 ) -> "Diff":
-    """What became of each record between two versions: `range` is BASE (HEAD where none is given) against the working
-    tree, or against the index where `staged`; BASE..HEAD; or BASE...HEAD, from the commit in which the two part. `only`
-    names types and records (`TYPE`, `TYPE:IDENTITY`), `ignore` fields that do not count, `where` is a filter that a record
-    satisfies in one of the versions, as `find` takes it; `ops` are the kinds of change that are told, then without findings. The findings are those that the
-    touched files tell; with `whole` all those that the change brings, for which more is read. Rules by which changes are
-    judged that are gone or weaker are errors (E_GUARD), with `allow_weaker` warnings. A deletion of more records than
-    `limits` in the base's config.yaml let go is an error (E_SHRINK) unless `allow_shrink`, and a warning then.
+    """Compare records between two versions.
 
-    Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE), `errors.Unavailable`,
-    `errors.OntologyError`, `errors.FilterError`.
+    `range` is BASE (HEAD by default) against the working tree, or against the index where `staged`; BASE..HEAD;
+    or BASE...HEAD, from the commit in which the two part.
+
+    Args:
+        only: Types and records to compare (`TYPE`, `TYPE:IDENTITY`).
+        ignore: Fields that do not count.
+        where: A filter, as `find` takes it, that a record satisfies in one of the versions.
+        ops: The kinds of change to report; the report then has no findings.
+        whole: Report all findings that the change brings, which reads more, not only those of the touched files.
+        allow_weaker: Removed or weaker rules by which changes are judged are warnings, not errors (E_GUARD).
+        allow_shrink: Deleting more records than `limits` in config.yaml allow is a warning, not an error (E_SHRINK).
+
+    Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE),
+    `errors.Unavailable`, `errors.OntologyError`, `errors.FilterError`.
     """
     from duckkb.actions import diffing
     from duckkb.review.diff.versions import parse_range
@@ -211,8 +237,10 @@ def doctor(
     clock: "Clock | None" = None,
     on_check: "Callable[[Check], None]" = lambda _: None,
 ) -> "Health":
-    """Check everything that a base needs here, with a verdict and a remedy each, told to `on_check` one by one. Changes
-    nothing; raises `errors.StateError` (E_NO_KB) alone."""
+    """Check everything that a base needs here, and report each verdict with its remedy to `on_check` as it comes.
+
+    Changes nothing; raises only `errors.StateError` (E_NO_KB).
+    """
     from duckkb.actions import caring
     from duckkb.app import wiring
 
@@ -222,8 +250,11 @@ def doctor(
 def repair(
     path: "str | Path | None" = None, *, everything: bool = False, check_only: bool = False, lock_timeout: float = 0.0
 ) -> "Repaired":
-    """Drop and rebuild derived state that is damaged; with `everything`, all of it. `check_only` says what
-    would be done. Raises `errors.StateError` (E_RECOVER, E_TRACKED_STATE), `errors.Unavailable` (E_LOCKED, E_IO)."""
+    """Drop and rebuild damaged derived state; with `everything`, all derived state.
+
+    `check_only` reports what would be done. Raises `errors.StateError` (E_RECOVER, E_TRACKED_STATE),
+    `errors.Unavailable` (E_LOCKED, E_IO).
+    """
     from duckkb.actions import caring
     from duckkb.engine.index.repair import RepairOptions
 
@@ -238,8 +269,10 @@ def cleanup(
     limit: "int | str | None" = None,
     unused_vectors: bool = False,
 ) -> "Cleaned":
-    """Remove from the user's cache folder what nobody needs; with `unused_vectors` also vectors of models that no base uses which
-    is known here. As `duckkb.actions.caring.cleanup`."""
+    """Remove what no base needs from the user's cache folder.
+
+    With `unused_vectors`, also removes vectors of models that no known base uses. As `duckkb.actions.caring.cleanup`.
+    """
     from duckkb.actions import caring
     from duckkb.app import wiring
 
@@ -248,21 +281,27 @@ def cleanup(
 
 
 def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
-    """Remove what is sealed of derived state in the user's cache folder, without its key. As `duckkb.actions.caring.drop_sealed`."""
+    """Remove sealed derived state from the user's cache folder, without its key.
+
+    As `duckkb.actions.caring.drop_sealed`.
+    """
     from duckkb.actions import caring
 
     return caring.drop_sealed(path)
 
 
 def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
-    """The models that a base's configuration names. As `duckkb.actions.models.listing.models`."""
+    """List the models that a base's configuration names. As `duckkb.actions.models.listing.models`."""
     from duckkb.actions.models import listing
 
     return listing.models(path)
 
 
 def try_models(path: "str | Path | None" = None, name: str | None = None) -> Iterator[dict[str, Any]]:
-    """Each provider of the chat models with its answer to a tiny question. As `duckkb.actions.models.listing.tried`."""
+    """Ask each provider of the chat models a tiny question, and yield each answer.
+
+    As `duckkb.actions.models.listing.tried`.
+    """
     from duckkb.actions.models import listing
     from duckkb.app import wiring
 
@@ -270,8 +309,11 @@ def try_models(path: "str | Path | None" = None, name: str | None = None) -> Ite
 
 
 def verify_backup(path: "str | Path") -> dict[str, Any]:
-    """Whether a backup is what was written, comes back whole (in a temporary folder) and is a base that loads; says what it
-    holds, with the `errors` that `check` finds in it. Raises `errors.StateError` (E_BACKUP), `errors.UsageError` (E_PATH)."""
+    """Verify that a backup is unchanged, restores to a temporary folder and loads; return its contents.
+
+    The result includes the `errors` that `check` finds in the base. Raises `errors.StateError` (E_BACKUP),
+    `errors.UsageError` (E_PATH).
+    """
     from duckkb.actions.backup import restore
     from duckkb.actions.folder import Unopened
     from duckkb.app import wiring
@@ -282,9 +324,11 @@ def verify_backup(path: "str | Path") -> dict[str, Any]:
 def restore_backup(
     path: "str | Path", folder: "str | Path | None" = None, *, force: bool = False, lock_timeout: float = 60.0
 ) -> dict[str, Any]:
-    """Make a folder of a backup, by itself one in the current folder that is called as the one that was saved. A folder that
-    exists and is not empty is refused; with `force` it is kept as `before`, FOLDER.before-TIME, and `repair` is the command that
-    connects it with work trees that git has linked with it (None where there are none). Nothing is there before all is.
+    """Restore a backup to a folder; by default to a new one in the current folder, named as the saved one was.
+
+    Refuses a folder that is not empty. With `force` that folder is kept as FOLDER.before-TIME (`before`), and
+    `repair` is the command that reconnects linked work trees of git (None without any). The folder appears only
+    when all of it is there.
 
     Raises `errors.StateError` (E_BACKUP), `errors.UsageError` (E_PATH), `errors.Unavailable` (E_LOCKED, E_IO).
     """
@@ -294,7 +338,7 @@ def restore_backup(
 
 
 def __getattr__(name: str) -> Any:
-    """What few processes need is imported when it is used."""
+    """Import names that few processes need when they are first used."""
     if name != "KnowledgeBase":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from duckkb.app.knowledge import KnowledgeBase

@@ -1,4 +1,4 @@
-"""One call on a base at a time, and a process that is sound after a call was interrupted."""
+"""A lock for one call on a base at a time, which repairs the process after an interrupted call."""
 
 import _imp
 import threading
@@ -6,10 +6,12 @@ from types import TracebackType
 
 
 class CallLock:
-    """A lock that the same thread may take again. A call that Ctrl-C ended in the middle of an import gives back Python's
-    import lock: CPython loses it if the signal comes between taking it and the block that returns it, and from then on any
-    thread that imports would wait for ever, those of Arrow and DuckDB too. Outside of importlib's own code, which holds it
-    for moments, nobody needs it (https://docs.python.org/3/library/imp.html#imp.lock_held)."""
+    """A re-entrant lock that gives back Python's import lock when Ctrl-C ended a call inside an import.
+
+    CPython loses that lock if the signal comes between taking it and the block that returns it. Any thread that
+    imports would then wait for ever, threads of Arrow and DuckDB too. Outside importlib's own code, which holds
+    it for moments, nobody needs it (https://docs.python.org/3/library/imp.html#imp.lock_held).
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -26,7 +28,7 @@ class CallLock:
 
 
 def give_back_import_lock() -> None:
-    """Release the import lock as often as this thread holds it; nothing where another holds it, or nobody does."""
+    """Release the import lock as often as this thread holds it; do nothing where it does not."""
     while _imp.lock_held():
         try:
             _imp.release_lock()

@@ -1,9 +1,9 @@
-"""Reads side by side: each is asked of the generation that was the newest when it began, and has it until its end.
+"""Generations: concurrent reads, each of the newest generation at its beginning, which it keeps to its end.
 
-A generation is a base that was loaded and is never refreshed; what changes on disk makes another one, for whoever comes then.
-Nothing that it answers from changes: its connection to the store sees one state, lanes put what follows in the place of what
-was. To each other, and to who writes, generations are what processes are that read one base: they have no lock in common while
-they search. They have the caches and the engines in common, whose turns are short.
+A generation is a loaded base that is never refreshed; a change on disk makes the next generation, for later
+questions. Nothing that it answers from changes: its connection to the store sees one state, and lanes replace
+files rather than change them. Generations are to each other, and to writers, as processes that read one base:
+they share no lock while they search. They share caches and engines, whose turns are short.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -17,12 +17,11 @@ from duckkb.ports import Ahead
 
 Answer = TypeVar("Answer")
 
-_ATTEMPTS = 4  # of a question, whose last is alone
+_ATTEMPTS = 4  # attempts of a question; the last runs alone
 
 
 class Generation:
-    """A base as it was loaded, with those who read it. `is_behind`: a question has found that what was loaded lies nowhere
-    any more."""
+    """A loaded base with its readers. `is_behind`: a question found the loaded state gone from the disk."""
 
     def __init__(self, base: Base) -> None:
         base.is_generation = True
@@ -32,16 +31,19 @@ class Generation:
 
 
 class Generations:
-    """The generations of one base, the `first` of which is loaded. `load` gives one as the files are now; `is_behind` says
-    whether files, or the configuration, are not as they were read for one."""
+    """The generations of one base, starting with a loaded one, `first`.
+
+    `load` returns a base as the files are now. `is_behind` tells whether files or configuration have changed
+    since a base was loaded.
+    """
 
     def __init__(self, first: Base, load: Callable[[], Base], is_behind: Callable[[Base], bool]) -> None:
         self._load, self._is_behind = load, is_behind
         self._newest = Generation(first)
-        self._live = [self._newest]  # also those before it that are read
+        self._live = [self._newest]  # the newest, and older ones with readers
         self._is_closed = False
         self._counting, self._looking = Lock(), RLock()
-        self._begun = self._seen = 0  # looks at the files: the last that has begun, and the last that has ended
+        self._begun = self._seen = 0  # numbers of the last look at the files begun, and ended
 
     def ask(
         self,
@@ -50,10 +52,11 @@ class Generations:
         around: Callable[[], AbstractContextManager[Any]] = nullcontext,
         looks: bool = True,
     ) -> Answer:
-        """What the newest generation answers; all of it asked again, of a newer one, where what was loaded lies nowhere any more
-        (`Ahead`), some times. `around` is entered for what loads a generation. Without `looks` the newest is taken as it is.
+        """Answer a question from the newest generation; ask again, of a newer one, where `Ahead` is raised.
 
-        An iterator has its generation until it ends or is let go. Raises what loading raises, and what the question raises.
+        Repeats this a limited number of times. `around` is entered while a generation loads. Without `looks`,
+        the newest generation is used without a look at the files. An iterator keeps its generation until it
+        ends or is dropped. Raises what loading and the question raise.
         """
         for left in reversed(range(_ATTEMPTS)):
             with nullcontext() if left else self._looking, ExitStack() as stack:
@@ -71,15 +74,15 @@ class Generations:
 
     @property
     def newest(self) -> Base:
-        """The one that was loaded last."""
+        """The base that was loaded last."""
         return self._newest.base
 
     def __len__(self) -> int:
-        """How many are open."""
+        """Return the number of open generations."""
         return len(self._live)
 
     def close(self) -> None:
-        """Let go of all of them; what is read now is read to its end."""
+        """Release all generations; current reads run to their end."""
         with self._looking, self._counting:
             self._is_closed = True
             let_go = self._make_closer(self._newest)
@@ -87,10 +90,10 @@ class Generations:
 
     @contextmanager
     def _read(self, *, looks: bool) -> Iterator[Generation]:
-        """A generation, for as long as it is read."""
+        """Hold a generation for the time of a read."""
         look_number = self._begun
         with self._looking if looks or self._newest.is_behind else nullcontext():
-            if looks and self._seen <= look_number:  # else one has looked who began after this was asked
+            if looks and self._seen <= look_number:  # else a look that began after this question has ended
                 self._begun += 1
                 self._update_newest()
                 self._seen = self._begun
@@ -106,11 +109,11 @@ class Generations:
             let_go()
 
     def _update_newest(self) -> None:
-        """Have the newest generation be the base as the files are now."""
+        """Load a new generation where the files have changed since the newest one was loaded."""
         before = self._newest
         if self._is_closed or before.is_behind or self._is_behind(before.base):
             generation = Generation(self._load())
-            generation.base.dropped = before.base.dropped  # what lies on disk may not have been made anew yet
+            generation.base.dropped = before.base.dropped  # dropped files may not have been rebuilt yet
             with self._counting:
                 self._newest, self._is_closed = generation, False
                 self._live.append(generation)
@@ -118,7 +121,10 @@ class Generations:
             let_go()
 
     def _make_closer(self, read: Generation) -> Callable[[], None]:
-        """What closes one that nobody reads any more, nor will, and what no other has in common with it. For when no lock is held."""
+        """Return a function that closes a generation, or does nothing while it is the newest or has readers.
+
+        It spares what other open generations share. Call it while no lock is held.
+        """
         if read.readers or read not in self._live or (read is self._newest and not self._is_closed):
             return _do_nothing
         self._live.remove(read)
@@ -131,11 +137,11 @@ def _do_nothing() -> None:
 
 
 def hold_source(answer: Iterator[Answer], stack: ExitStack) -> Any:
-    """The same, with what it is read from."""
+    """Return an equal iterator that keeps its source open until it ends."""
 
     def to_its_end() -> Generator[Answer | None, None, None]:
         with stack:
-            yield None  # from now on it is let go with the iterator, also of one that nobody reads
+            yield None  # from here on closing the iterator closes its source, even unread
             yield from answer
 
     iterator = to_its_end()

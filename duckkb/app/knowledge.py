@@ -1,4 +1,4 @@
-"""The public facade: a knowledge base as a Python object. Each method asks one use case about the base as it is now."""
+"""The public facade: a knowledge base as a Python object. Each method runs one use case on the base as it is now."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -72,8 +72,7 @@ Answer = TypeVar("Answer")
 
 
 class Wired(Struct, frozen=True):
-    """The parts of a base under the configuration with this stamp, and the caches that all have in common who are loaded with
-    them."""
+    """The parts of a base under the configuration with this stamp, and the caches shared by all such bases."""
 
     stamp: config.Stamp
     wiring: Wiring
@@ -81,23 +80,23 @@ class Wired(Struct, frozen=True):
 
 
 class KnowledgeBase:
-    """One open knowledge base. Every method sees the files as they are now: parts that changed are read again.
+    """An open knowledge base. Every method sees the files as they are now: changed parts are read again.
 
-    Usable from several threads: what reads runs side by side, each call over the files as they are when it begins and by what it
-    found to its end; what writes runs one at a time, beside what reads, and a call that begins after it has returned sees it.
-    Where a large base is kept in memory alone, one call runs at a time. Close it, or use it in a `with` block.
+    Threads may share it. Reads run side by side; each sees the files as they are when it begins, to its end.
+    Writes run one at a time, beside reads, and a call that begins after a write has returned sees it. A large
+    base that is kept in memory alone runs one call at a time. Close it, or use it in a `with` block.
     """
 
     def __init__(self, root: Path, chosen: OpenOptions) -> None:
         self._root, self._chosen, self._lock, self._wiring_turn = root, chosen, CallLock(), Lock()
         self._wired = self._wire()
-        self._base = self._load_base()  # of who writes; of who reads too, until somebody writes
+        self._base = self._load_base()  # the writers' base, and the readers' until the first write
         self._is_just_opened = chosen.command
         self._generations: Generations | None = None
         if not chosen.command and self._base.is_quickly_loaded:
             self._generations = Generations(self._base, self._load_base, self._is_behind)
         config.remember_schemas(self._base.wiring.env)
-        self._other: KnowledgeBase | None = None  # the one that the vector actions work on
+        self._other: KnowledgeBase | None = None  # the base of the vector actions, if another
 
     def __enter__(self) -> "KnowledgeBase":
         return self
@@ -111,7 +110,7 @@ class KnowledgeBase:
         return f"KnowledgeBase({str(self.root)!r})"
 
     def close(self) -> None:
-        """Write what was computed to the local cache and let go of the indices."""
+        """Write what was computed to the local cache and release the indices."""
         with self._lock:
             self._close_base()
             if self._generations is not None:
@@ -121,7 +120,7 @@ class KnowledgeBase:
 
     @property
     def configured(self) -> "Settings":
-        """What its configuration says outside the ontology, as it was read last."""
+        """The settings outside the ontology, as last read."""
         return self._wired.wiring.settings
 
     @property
@@ -131,12 +130,12 @@ class KnowledgeBase:
 
     @property
     def published(self) -> str:
-        """The commit (hex) whose records are asked where they are published; empty for a base that lies here."""
+        """The published commit (hex) that answers; empty for a base of files."""
         return ""
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """What must be known of the base as it was loaded: lines left out, records standing twice, unusable caches."""
+        """Notices of loading the base: lines left out, duplicate records, unusable caches."""
         return (*self._answer(booting.notices, looks=False), *note_missing_bounds(self._chosen), *config.note_sealing())
 
     find = asks(asking.find)
@@ -196,8 +195,10 @@ class KnowledgeBase:
     def run(
         self, name: str, given: "Mapping[str, object]", caller: "Caller | None" = None, *, strict: bool = False
     ) -> dict[str, Any]:
-        """Run an action of `duckkb.actions.registry` for a caller (everybody's rights without one), as `registry.run.run` says: the
-        plain object that the command line prints with --json."""
+        """Run an action of `duckkb.actions.registry` for a caller (all rights by default) as `registry.run.run`.
+
+        Returns the plain object that the command line prints with --json.
+        """
         from duckkb.actions.registry.offered import ACTIONS
         from duckkb.actions.registry.run import prepare, run
         from duckkb.caller import Caller
@@ -220,14 +221,18 @@ class KnowledgeBase:
             return run(base, name, given, caller, strict=strict)
 
     def ddl(self, type: str | None = None) -> str:
-        """The derived table definitions of one type or of all."""
+        """Return the derived table definitions of one type or of all."""
         from duckkb.lanes.sql.columns import ddl
 
         return "\n".join(ddl(kind, records) for kind, records in self._described(type))
 
     def status(self) -> dict[str, Any]:
-        """Revision, records, pending vectors (None where a large base was not counted as it is now), model, trust, the endpoints
-        that the configuration names, lock, the index job that runs or ran last. Waits for nobody: while somebody writes, records are as they were read last."""
+        """Return the base's status.
+
+        It has the revision, records, pending vectors (None where a changed large base was not counted), model,
+        trust, configured endpoints, lock, and the current or last index job. Waits for nobody: during a write,
+        records are as they were last read.
+        """
         from duckkb.actions.caring import status
 
         return self._answer(status, looks=self._is_still)
@@ -241,8 +246,11 @@ class KnowledgeBase:
         dry_run: bool = False,
         listen: "Callable[[jobs.Event], None]" = lambda _: None,
     ) -> "MigratedModel":
-        """Embed all texts with another model beside the vectors that there are, at most `limit` texts and begun within
-        `max_seconds`; this base goes on with its own model. As `duckkb.actions.models.migrating.migrate`."""
+        """Embed all texts with another model, beside the existing vectors; this base keeps its own model.
+
+        Embeds at most `limit` texts, and begins none after `max_seconds`. As
+        `duckkb.actions.models.migrating.migrate`.
+        """
         from duckkb.actions.folder import Unopened
         from duckkb.actions.models.migrating import migrate
         from duckkb.engine.index.migrate import MigrationBudget
@@ -253,69 +261,74 @@ class KnowledgeBase:
             return migrate(apart, to, self._chosen, budget, dry_run=dry_run, listen=listen)
 
     def scheduler(self) -> dict[str, Any]:
-        """What works for this base in the background: the index job, with what goes on where it stopped, and the lock."""
+        """Return the background work on this base: the index job, how to continue it, and the lock."""
         from duckkb.actions.caring import background
 
         return background(self.status())
 
     def backup(self, path: "str | Path | None" = None, *, force: bool = False) -> dict[str, Any]:
-        """Save this base in one file, as `actions.backup.create.create` says."""
+        """Save this base in one file. As `actions.backup.create.create`."""
         from duckkb.actions.backup.create import create
 
         return create(self.root, path, force=force, lock_timeout=self._chosen.lock_timeout)
 
     @property
     def collections(self) -> "Collections":
-        """Collections as wholes: made by a policy, listed, shown, removed, renamed, packed and restored."""
+        """Actions on whole collections: make by a policy, list, show, remove, rename, pack and restore."""
         from duckkb.actions.collecting import Collections
 
         return Collections(self._now)
 
     @property
     def documents(self) -> "DocumentCollections":
-        """Folders of files as collections: added, listed, shown, removed, renamed, and what they are about."""
+        """Actions on document collections, which are folders of files: add, list, show, remove, rename, describe."""
         from duckkb.actions.documents.collections import DocumentCollections
 
         return DocumentCollections(self._now)
 
     @property
     def migrate(self) -> "Migrations":
-        """Knowledge that other programs keep, taken over: of Chroma, of OpenClaw."""
+        """Imports from other programs: Chroma and OpenClaw."""
         from duckkb.actions.agents.migrating import Migrations
 
         return Migrations(self._now)
 
     @property
     def arch(self) -> "Architecture":
-        """Graphs of code: built by a command, imported, refreshed."""
+        """Actions on graphs of code: build by a command, import, refresh."""
         from duckkb.actions.documents.arch.building import Architecture
 
         return Architecture(self._now)
 
     def watch(self, names: "Sequence[str]", tell: "Callable[[Updated], None]") -> None:
-        """Update document collections (all without `names`) whenever a file of theirs changes, and tell what became of them,
-        until the process is interrupted. One process at a time does."""
+        """Update document collections (all without `names`) whenever their files change; report to `tell`.
+
+        Runs until the process is interrupted. Only one process at a time watches a base.
+        """
         from duckkb.actions.documents.watching import Watch
 
         Watch(self._now, names, tell).run()
 
     @property
     def vectors(self) -> "VectorStore":
-        """Values behind texts: stored, found by nearness, listed, deleted, imported."""
+        """The vector store: values behind texts, to store, search by similarity, list, delete and import."""
         from duckkb.actions.vector_store import VectorStore
 
         return VectorStore(self._now, self._open_elsewhere)
 
     @property
     def memory(self) -> "Memory":
-        """What agents remember, by scope and key: put, searched, looked back at, counted."""
+        """The memories of agents, by scope and key: put, search, look back, count."""
         from duckkb.app.memory import Memory
 
         return Memory(self)
 
     def tools(self, caller: "Caller | None" = None, *, longest: int = 20_000) -> "tuple[Tool, ...]":
-        """Actions on this base as tools of a model (`duckkb.llm.loop`), with a caller's rights (everybody's without one); what is
-        put becomes a proposal on a branch, one for all of these tools. Results are cut at about `longest` characters, and say so."""
+        """Return actions as tools of a model (`duckkb.llm.loop`), with a caller's rights (all by default).
+
+        Writes become a proposal on a branch, the same for all of these tools. Results are cut at about
+        `longest` characters, with a mark.
+        """
         from duckkb.actions.agents.toolbox import toolbox
         from duckkb.app.proposals import Proposals
         from duckkb.caller import Caller
@@ -324,13 +337,13 @@ class KnowledgeBase:
 
     @property
     def provenance(self) -> "Provenance":
-        """Which commits records, their fields and their changes are from."""
+        """The commits that records, their fields and their changes come from."""
         from duckkb.actions.tracing import Provenance
 
         return Provenance(self._now)
 
     def _open_elsewhere(self, root: Path) -> "Callable[[], AbstractContextManager[Base]]":
-        """The turns of another base, opened as this one was; the last one stays open."""
+        """Return the `_now` of another base, opened with the same options; the last such base stays open."""
         with self._lock:
             if self._other is None or self._other.root != root:
                 if self._other is not None:
@@ -341,13 +354,13 @@ class KnowledgeBase:
 
     @contextmanager
     def _now(self) -> Iterator[Base]:
-        """The base as the files are now, for one call."""
+        """Hold the base as the files are now, for one call."""
         with self._lock:
             yield self._fresh()
 
     @property
     def _is_still(self) -> bool:
-        """Whether nobody writes."""
+        """Whether no process is writing the base."""
         return not lock.is_held(self._root)
 
     def _answer(
@@ -357,7 +370,7 @@ class KnowledgeBase:
         around: "Callable[[], AbstractContextManager[Any]]" = nullcontext,
         looks: bool = True,
     ) -> "Answer":
-        """What a question that changes nothing is answered, as `Generations.ask` says."""
+        """Answer a question that changes nothing, as `Generations.ask` does."""
         if self._generations is None:
             with self._lock:
                 with around():
@@ -370,26 +383,26 @@ class KnowledgeBase:
             raise
 
     def _fresh(self) -> Base:
-        """The base of who writes: changed parts are read again, a changed configuration loads everything anew."""
+        """Return the writer's base with changed parts read again, or loaded anew where the configuration changed."""
         if self._is_just_opened:
             self._is_just_opened = False
         elif self._has_new_configuration(self._base):
             self._close_base()
             self._base = self._load_base()
         elif self._base.is_generation and self._base.wiring.at is None:
-            self._base = self._load_base()  # what was loaded first stays with who reads
+            self._base = self._load_base()  # the first base stays with readers
         else:
             booting.refresh(self._base)
         return self._base
 
     def _close_base(self) -> None:
-        """Close the base of who writes, but for what is closed with the generations."""
+        """Close the writer's base, except for what the generations still use and close."""
         if not self._base.is_generation:
             is_in_use = self._generations is not None and self._generations.newest.wiring is self._base.wiring
             self._base.close(alone=not is_in_use)
 
     def _load_base(self) -> Base:
-        """The base as its files are now, with the parts and the caches of all that are loaded under one configuration."""
+        """Load a base as its files are now, with the parts and caches shared under one configuration."""
         with self._wiring_turn:
             if self._has_new_configuration():
                 self._wired = self._wire()
@@ -398,12 +411,12 @@ class KnowledgeBase:
         return booting.boot(parts.wiring, parts.cache)
 
     def _wire(self) -> "Wired":
-        stamp = config.stamp(self._root)  # before it is read: what changes meanwhile is seen by the next call
+        stamp = config.stamp(self._root)  # before the load, so that the next call sees later changes
         _, wiring = wire(self._root, self._chosen)
         return Wired(stamp, wiring, booting.caches(wiring))
 
     def _has_new_configuration(self, base: Base | None = None) -> bool:
-        """Whether the configuration is not the one that the base, or what is loaded next, was wired by."""
+        """Return whether the configuration has changed since the base's parts, or the next base's, were wired."""
         parts = self._wired
         return (base is not None and base.wiring is not parts.wiring) or config.stamp(self._root) != parts.stamp
 

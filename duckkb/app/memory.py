@@ -12,7 +12,7 @@ else:
 
 
 class Memory:
-    """What agents remember, by scope and key: put, searched, looked back at, counted."""
+    """The memories of agents, by scope and key: put, search, look back, count."""
 
     def __init__(self, kb: "KnowledgeBase") -> None:
         self._now, self._answer = kb._now, kb._answer

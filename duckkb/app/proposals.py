@@ -1,4 +1,4 @@
-"""What an agent writes as a proposal: on a branch, for somebody to review."""
+"""Proposals: the writes of an agent on a branch, for review."""
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,17 +17,23 @@ if TYPE_CHECKING:
 
 
 class Proposals:
-    """The proposals to a base, which is `opened` for each; all of one tenant go on one branch for as long as this lives. For any
-    thread."""
+    """The proposals to a base, which is `opened` for each. Thread-safe.
+
+    All proposals of a tenant go on one branch as long as this object lives.
+    """
 
     def __init__(self, opened: "Callable[[Path, OpenOptions], KnowledgeBase]", *, lenient: bool = False) -> None:
         self._opened, self._lenient, self._turn = opened, lenient, Lock()
         self._branches: dict[str, str] = {}
 
     def run(self, root: Path, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
-        """The answer of an action that writes, with the branch and the commit that it became, under a `message` where one is given; of
-        one that reads, as the proposal stands, and nothing besides: that answer may be a record. Who sees a part of the base is told
-        the branch alone: a commit is a hash over all of it, a remote is its owner's. Raises as `KnowledgeBase.run`."""
+        """Run an action on the proposal; return its answer, for a write with its branch and commit.
+
+        A write becomes a commit under `message`, if given. A read sees the proposal as it stands, and its
+        answer gets nothing added, since it may be a record. A caller who sees a part of the base is told only
+        the branch: a commit hashes all of the base, and a remote belongs to its owner. Raises as
+        `KnowledgeBase.run`.
+        """
         title, sees_all = f"{name} {given.get('type', '')}".strip(), caller.types is None
         with self._turn, ExitStack() as stack:
             with load_for_caller(caller.types):

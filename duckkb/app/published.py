@@ -1,4 +1,4 @@
-"""A base that is read where it is published: a `KnowledgeBase` whose every question is asked of one moment of a target."""
+"""A base read from its publication: a `KnowledgeBase` that answers each question from one moment of a target."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -26,12 +26,15 @@ from duckkb.truth.git.repository import head_commit
 
 Answer = TypeVar("Answer")
 
-_MOST_BASES = 2  # that which is published, and that which was just now
+_MOST_BASES = 2  # the published commit, and the one before
 
 
 class PublishedKnowledgeBase(KnowledgeBase):
-    """What is published at `chosen.backend`. Questions run side by side, each over one commit from its beginning to its end; what
-    would write is refused (E_PUBLISHED). `root` is the folder of a clone, which says how far it is ahead, or one that stands for it."""
+    """The published base at `chosen.backend`; writes are refused (E_PUBLISHED).
+
+    Questions run side by side, each over one commit from beginning to end. `root` is the folder of a clone,
+    which tells how far it is ahead, or a stand-in for it.
+    """
 
     def __init__(self, root: Path, chosen: OpenOptions) -> None:
         assert chosen.backend is not None, "it is what is asked"
@@ -45,7 +48,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
         self._held, self._is_open = ExitStack(), False
         self._other = None
         try:
-            if chosen.command:  # it sees one commit
+            if chosen.command:  # a command sees one commit
                 self._held.enter_context(self._target.reading())
                 self._is_open = True
             self._answer(lambda base: None)
@@ -89,7 +92,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
             except DuckkbError:
                 raise
             except Exception as problem:
-                if held_already:  # what the database says comes to whoever asked as the target words it
+                if held_already:  # errors of the database reach the caller in the target's words
                     self._is_open = False
                     self._held.__exit__(type(problem), problem, problem.__traceback__)
                 raise
@@ -103,8 +106,10 @@ class PublishedKnowledgeBase(KnowledgeBase):
         )
 
     def _find_base(self, publication: Publication) -> Base:
-        """The base of the commit that a publication holds, as far as it may be seen: a right that is taken away is gone at the
-        next question."""
+        """Return the base of a publication's commit, as far as the caller may see it now.
+
+        A revoked right is gone at the next question.
+        """
         key = publication.watermark, publication.kinds
         with self._turn:
             if key not in self._bases:
@@ -125,7 +130,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
         return PublishedBase(there, cache, target, self._find_lag_notices)
 
     def _wire_files(self, files: dict[str, bytes]) -> tuple[Wiring, SearchCache]:
-        """The parts under a configuration; those of the last one are kept."""
+        """Return the parts under a configuration; those of the last configuration are cached."""
         if self._configured is None or self._configured[0] != files:
             present = dict.fromkeys(config.paths(self._root))
             _, wiring = wire(self._root, replace(self._chosen, instead={**present, **files}))
@@ -133,7 +138,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
         return self._configured[1], self._configured[2]
 
     def _find_lag_notices(self, commit: str) -> tuple[Notice, ...]:
-        """Whether the clone has gone on since this commit."""
+        """Return notices where the clone is ahead of this commit."""
         head = head_commit(self._clone) if self._clone is not None else commit
         if head is None or head == commit or self._clone is None:
             return ()

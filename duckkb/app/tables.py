@@ -1,4 +1,4 @@
-"""Tables with vectors in a PostgreSQL: the library `duckkb.tables`, with the models of a base or, without one, the offline one."""
+"""Tables with vectors in a PostgreSQL: the library `duckkb.tables` with a base's models, or the offline model."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from duckkb.tables.reranked import rerank_rows
 
 MOST_DIMENSIONS = 1_024
 _THRESHOLDS = {"text-embedding-v4": 0.8}
-"""The least cosine that means something, by model. Most have none: unrelated texts have .7 and more with the offline one."""
+"""The least meaningful cosine by model. Most have none: with the offline model unrelated texts have .7 and more."""
 
 
 def connect(
@@ -34,10 +34,15 @@ def connect(
     connect_timeout_s: float = 10.0,
     timeout_s: float = 30.0,
 ) -> "VectorTables":
-    """The tables of the database at a URL of PostgreSQL, which is not asked yet. Models are those of the base `kb` (else DUCKKB_KB, else
-    the one around), which this machine must trust to ask anybody; without a base the offline model; or those that are given.
-    Limits are in seconds: of connecting, and of one statement. Raises `errors.UsageError` (E_URL), `errors.Refused` where the extra
-    `postgres` is missing or in a sandbox, `errors.StateError` (E_NO_KB), `errors.OntologyError`."""
+    """Return the tables of the database at a PostgreSQL URL, without connecting yet.
+
+    Models are those given, else those of the base `kb` (else DUCKKB_KB, else the nearest base), which this
+    machine must trust before anybody is asked. Without a base it is the offline model. Limits are in seconds:
+    of connecting, and of one statement.
+
+    Raises `errors.UsageError` (E_URL), `errors.Refused` where the extra `postgres` is missing or in a sandbox,
+    `errors.StateError` (E_NO_KB), `errors.OntologyError`.
+    """
     if config.environment().sandbox:
         message = "DUCKKB_SANDBOX is set: what runs in a sandbox reaches no database"
         raise Refused(message, suggestion="have the command run outside of the sandbox")
@@ -50,14 +55,20 @@ def connect(
 def embed(
     text: str, dimensions: int | None = None, *, passage: bool = False, kb: "str | Path | None" = None
 ) -> list[float]:
-    """The vector of a question, or of a text that is to be stored (`passage`), of unit length. `dimensions` (1 to 1,024) is asked of an
-    endpoint; without, they are those of the configuration, else of the model. Raises `errors.UsageError` (E_DIMENSION: the model has
-    others), `errors.Unavailable` (E_MODEL, E_UNTRUSTED), `errors.StateError` (E_NO_KB)."""
+    """Return the vector of a question, or of a text to be stored (`passage`), of unit length.
+
+    `dimensions` (1 to 1,024) is asked of an endpoint; by default the configuration's, else the model's. Raises
+    `errors.UsageError` (E_DIMENSION: the model has others), `errors.Unavailable` (E_MODEL, E_UNTRUSTED),
+    `errors.StateError` (E_NO_KB).
+    """
     return _embed_text(_find_embedder(wiring.models(kb, OpenOptions()), dimensions), text, passage)
 
 
 class VectorTables:
-    """Made by `connect`. Every answer is of one snapshot; nothing is written. Threads take turns at the one connection."""
+    """The tables of a database, made by `connect`. Every answer is of one snapshot; nothing is written.
+
+    Threads take turns at the single connection.
+    """
 
     def __init__(self, postgres: Postgres, models: wiring.Models) -> None:
         self._postgres, self._models = postgres, models
@@ -72,16 +83,19 @@ class VectorTables:
         self.close()
 
     def close(self) -> None:
-        """End the connection; what is asked later opens another."""
+        """Close the connection; a later question opens another."""
         self._postgres.close()
 
     def embed(self, text: str, dimensions: int | None = None, *, passage: bool = False) -> list[float]:
-        """As the function of this name, with the models of this connection."""
+        """Embed a text as the function of this name does, with the models of this connection."""
         return _embed_text(_find_embedder(self._models, dimensions), text, passage)
 
     def show(self, table: str | None = None) -> list[dict[str, Any]]:
-        """The tables that have vectors, or the columns of one: `column`, `type`, `nullable`, `key` (its place in the primary key, from 1),
-        `dimension` of vectors that declare one, `indexes` by cosine, `labels` of an enum. Raises as `vector_search`."""
+        """List the tables that have vectors, or the columns of a table. Raises as `vector_search`.
+
+        A column has `column`, `type`, `nullable`, `key` (its place in the primary key, from 1), `dimension` of
+        vectors that declare it, `indexes` by cosine, and `labels` of an enum.
+        """
         if table is None:
             with self._postgres.reading() as cursor:
                 return list_tables(cursor)
@@ -110,13 +124,17 @@ class VectorTables:
         parse_enum: bool = True,
         approximate: bool = False,
     ) -> list[dict[str, Any]]:
-        """The rows of a table whose vectors are nearest to one, the nearest first; no model is asked. Each is a dict of the columns of
-        `select` (None: all) as values of JSON, and `embedding_score`, the cosine from -1 to 1, of at least `threshold`.
+        """Return the rows of a table nearest to a vector, the nearest first; no model is asked.
 
-        `table` is NAME or SCHEMA.NAME. A `filter` has by column a value (equal), None (null), a list (any of them) or a dict of $gt, $gte,
-        $lt, $lte. All rows are compared unless `approximate` lets an index of pgvector answer. With `parse_enum` an enum is its label and
-        an array of them a list; without, both are text. Raises `errors.UsageError` (E_TABLE, E_DIMENSION), `errors.FilterError`,
-        `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError` (E_DATABASE)."""
+        Each row is a dict of the columns of `select` (None: all) as values of JSON, and `embedding_score`, the
+        cosine from -1 to 1, of at least `threshold`.
+
+        `table` is NAME or SCHEMA.NAME. A `filter` has by column a value (equal), None (null), a list (any of
+        them) or a dict of $gt, $gte, $lt, $lte. All rows are compared unless `approximate` lets an index of
+        pgvector answer. With `parse_enum` an enum is its label and an array of them a list; without, both are
+        text. Raises `errors.UsageError` (E_TABLE, E_DIMENSION), `errors.FilterError`, `errors.Unavailable`
+        (E_DATABASE, E_TIMEOUT), `errors.StateError` (E_DATABASE).
+        """
         search = NeighbourSearch(table, top_k, threshold, vector_column, select, filter, parse_enum, approximate)
         names = check(search)
         return [{**row.values, SCORE: row.score} for row in self._find_neighbours(search, names, unit(vector))]
@@ -139,12 +157,16 @@ class VectorTables:
         approximate: bool = False,
         dimensions: int | None = None,
     ) -> list[dict[str, Any]]:
-        """The rows of a table that answer a question: it is embedded, the `top_k` nearest rows are looked for as by `vector_search`,
-        where a reranker is configured (and `rerank`) it judges them by `text_column`, and the first `final` remain.
+        """Return the rows of a table that answer a question.
 
-        Rows that were reranked have a `rerank_score` from 0 to 1, of at least `rerank_threshold`, and are in its order. Without a
-        `threshold` it is the model's (.8 for text-embedding-v4, none for others); -1 is none for any. `dimensions` is as of
-        `embed`. Raises as both; a message begins with the stage that failed: [embedding], [rerank], [database]."""
+        The question is embedded, and the `top_k` nearest rows are found as by `vector_search`. A configured
+        reranker judges them by `text_column` unless `rerank` is off. The first `final` rows remain.
+
+        Reranked rows have a `rerank_score` from 0 to 1, of at least `rerank_threshold`, and are in its order.
+        `threshold` defaults to the model's (.8 for text-embedding-v4, none for others); -1 is none for any
+        model. `dimensions` is as of `embed`. Raises as both; a message begins with the stage that failed:
+        [embedding], [rerank], [database].
+        """
         from duckkb.tables.nearest import look
 
         judge = self._models.reranker() if rerank else None
@@ -163,14 +185,14 @@ class VectorTables:
         return [{**row.values, SCORE: row.score, RERANKED: score} for row, score in scored_rows[:final]]
 
     def _find_neighbours(self, search: NeighbourSearch, names: SafeNames, vector: Sequence[float]) -> list[Neighbour]:
-        from duckkb.tables.nearest import look, nearest_rows  # which import the driver
+        from duckkb.tables.nearest import look, nearest_rows  # they import the driver
 
         with self._postgres.reading() as cursor:
             return nearest_rows(cursor, search, names, look(cursor, search, names, len(vector)), vector)
 
 
 def _find_embedder(models: wiring.Models, dimensions: int | None) -> Embedder:
-    """The model, or one of other dimensions where an endpoint is asked for them; raises `errors.UsageError`."""
+    """Return the model, with other dimensions where an endpoint is asked for them; raises `errors.UsageError`."""
     settings = models.settings.embedding
     if dimensions is None:
         return models.of(settings)
@@ -202,7 +224,7 @@ def _find_flaws(text: object, final: object, rerank_threshold: object) -> list[F
 
 @contextmanager
 def _stage(name: str) -> Iterator[None]:
-    """What fails inside says so first."""
+    """Begin the messages of errors inside the block with the name of the stage."""
     try:
         yield
     except Unavailable as problem:

@@ -1,5 +1,8 @@
-"""How the facade asks use cases: each method is a function of `duckkb.actions`, called with the base as it is now. What only
-reads is asked beside others, what writes in its turn."""
+"""Descriptors that make use cases methods of the facade.
+
+Each method is a function of `duckkb.actions`, called with the base as it is now. Reads run side by side, writes
+in turn.
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -16,8 +19,10 @@ R = TypeVar("R")
 
 
 class Deferred:
-    """A module that is imported when a method that asks one of its functions is first used: to read one record takes few of
-    them. Type checkers see the module itself."""
+    """A module that is imported when a method first uses one of its functions; reading a record needs few modules.
+
+    Type checkers see the module itself.
+    """
 
     def __init__(self, module: str) -> None:
         self._module = module
@@ -29,15 +34,17 @@ class Deferred:
 if TYPE_CHECKING:
 
     def asks(use_case: Callable[Concatenate[Base, P], R]) -> Callable[Concatenate[Any, P], R]:
-        """A method, of the base or of a group of its methods, that takes what the use case takes behind the base, and has its
-        documentation. It changes nothing there."""
+        """Return a method with the use case's signature, less the base, and its documentation.
+
+        It changes nothing in the base.
+        """
         ...
 
     changes = asks
 else:
 
     class asks:
-        """As above: made from the function when it is first looked up."""
+        """A descriptor that makes the method when it is first looked up, and puts it in its own place."""
 
         _is_read = True
 
@@ -62,6 +69,6 @@ else:
             return method.__get__(kb, owner)
 
     class changes(asks):
-        """As `asks`, for what writes."""
+        """The descriptor `asks`, for use cases that write."""
 
         _is_read = False

@@ -1,4 +1,4 @@
-"""Settings -> real parts: the only place that names concrete backends, tokenizers and models."""
+"""Wiring of settings to real parts: the only module that names concrete backends, tokenizers and models."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -80,7 +80,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
 
 
 def _merge_options(first: OpenOptions, more: OpenOptions) -> OpenOptions:
-    """The options of another opening, with what the caller of the first one gave in the place of real parts."""
+    """Return the options of another opening, with the parts that the first caller gave where it gives none."""
     part_names = ("embedder", "clock", "cache_home", "reranker", "expander", "chat")
     return replace(more, **{name: getattr(more, name) or getattr(first, name) for name in part_names})
 
@@ -92,8 +92,11 @@ def _open_at_commit(root: Path, options: OpenOptions, commit: str | None) -> Bas
 
 
 def models(path: "str | Path | None", chosen: OpenOptions) -> "Models":
-    """The models of the base that a caller means, whose records nobody reads; where none is named and there is none around, the
-    offline model alone. Raises `errors.StateError` (E_NO_KB), `errors.OntologyError`."""
+    """Return the models of the base that a caller means, without reading its records.
+
+    Without a base named or nearby, it is the offline model alone. Raises `errors.StateError` (E_NO_KB),
+    `errors.OntologyError`.
+    """
     try:
         root = find(path)
     except StateError:
@@ -113,7 +116,7 @@ def _remember_documents(ontology: Ontology, place: Place) -> None:
 
 
 def keep_models(on: bool) -> None:
-    """Have the offline model stay in memory for the next base that this process opens, or go."""
+    """Keep the offline model in memory for later bases of this process, or release it."""
     from duckkb.llm.providers import local
 
     local.share_loaded_models(on)
@@ -128,7 +131,7 @@ def warm_up(root: Path) -> None:
 
 
 def wants_to_be_warm() -> bool:
-    """Whether this process had to load the offline model, and this machine wants a warm process where one had to."""
+    """Return whether this process loaded the offline model, and this machine starts a warm process in that case."""
     local = sys.modules.get("duckkb.llm.providers.local")
     return local is not None and local.was_loaded() and config.plain_around(None).daemon == "auto"
 
@@ -142,7 +145,7 @@ def _find_revision(root: Path, name: str | None) -> "Revision | None":
 
 
 def _read_configuration(root: Path, revision: "Revision | None") -> Mapping[str, bytes | None]:
-    """The files of the configuration of a revision instead of those that lie in the base; none for the base as it is."""
+    """Return the files of a revision's configuration, which replace those on disk; empty for the base as it is."""
     if revision is None:
         return {}
     from duckkb.engine.at import configuration
@@ -151,16 +154,20 @@ def _read_configuration(root: Path, revision: "Revision | None") -> Mapping[str,
 
 
 def note_missing_bounds(chosen: OpenOptions) -> tuple[Notice, ...]:
-    """What must be said of statements where this system cannot hold them to their limits."""
+    """Return notices where this system cannot hold statements to their limits."""
     if sandbox.is_bounded() or chosen.sql_in_process or chosen.first_filter is None:
         return ()
     return (Notice("W_UNBOUNDED", "this system cannot bound the memory of a query, only its time"),)
 
 
 def _start_engine(options: OpenOptions) -> "Engine":
-    """The process for filters, started at once where it will be needed: it gets ready while truth is read. Where more than one thing
-    is asked, two for filters and two for statements, each started when it is first needed: a long one stops no other, and no
-    filter; a server has the first of each at once, as later another version may be installed. None for an engine in this process."""
+    """Return the engine for filters and statements; None for an engine in this process.
+
+    Where a filter is known to come, its process starts at once and gets ready while truth is read. With several
+    callers there are two processes for filters and two for statements, each started when first needed, so that
+    a long question stops no other. A server starts the first of each at once, since another version may be
+    installed later.
+    """
     if options.sql_in_process:
         return None
     from duckkb.lanes.sql.process.isolated import Isolated
@@ -183,7 +190,7 @@ def _start_engine(options: OpenOptions) -> "Engine":
 
 
 def match_records(tree: Tree, kind: RecordType, where: str) -> IdSet:
-    """The ids of a type's records in a tree that satisfy a filter; raises `errors.FilterError`."""
+    """Return the ids of a type's records in a tree that satisfy a filter; raises `errors.FilterError`."""
     from duckkb.lanes.memory_rows import MemoryRows
 
     rows, none = MemoryRows(Row(record) for record in tree.records(kind)), MemoryRows()
@@ -198,14 +205,14 @@ def match_records(tree: Tree, kind: RecordType, where: str) -> IdSet:
 
 
 def chat_provider(row: ChatModelSettings, trusted: bool, place: int) -> ChatModel:
-    """The model of a row of which one provider alone is asked."""
+    """Return the chat model of a row with a single one of its providers."""
     from duckkb.llm.providers import make_chat_model
 
     return make_chat_model(row, trusted=trusted, secret=config.secret, only=place)
 
 
 def self_tests() -> dict[str, Callable[[], None]]:
-    """What shows that the engines work here, by name."""
+    """Return the self tests of the engines, by name; a test raises where its engine does not work here."""
 
     def duckdb() -> None:
         from duckkb.lanes import self_test
@@ -222,7 +229,10 @@ def self_tests() -> dict[str, Callable[[], None]]:
 
 
 def target_at(url: str) -> Target:
-    """The target at an address; raises `errors.UsageError` (E_URL), `errors.Unavailable` (E_DATABASE) without its library."""
+    """Return the target at an address.
+
+    Raises `errors.UsageError` (E_URL), `errors.Unavailable` (E_DATABASE) without its library.
+    """
     scheme = url.partition(":")[0].lower()
     if scheme in ("postgresql", "postgres"):
         _require_library("psycopg", "postgres")
@@ -273,7 +283,10 @@ def _make_tokenizer(settings: Settings, env: Environment) -> Tokenizer:
 
 
 class Models:
-    """The models of one base, or those that there are without one, each made once. One that the caller gave stands for all of its kind."""
+    """The models of a base, or those available without a base, each made once.
+
+    A model that the caller gives replaces all models of its kind.
+    """
 
     def __init__(
         self,
@@ -327,7 +340,7 @@ class Models:
 
 
 class SystemClock:
-    """The machine's time, UTC."""
+    """A clock that gives the machine's time, in UTC."""
 
     def now(self) -> str:
         from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""The next command after one that was mistyped: the line as it should be, held against the verbs until it parses."""
+"""Suggestions after a mistyped command: corrected lines, each checked against the verbs until it parses."""
 
 import json
 import re
@@ -59,7 +59,7 @@ _OF_FIND = {
     "--provenance",
 }
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
-"""What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
+"""The verbs suggested for a bare group, the first that it has; none of them changes anything."""
 _READING = {
     *(
         name
@@ -69,24 +69,24 @@ _READING = {
     ),
     *("ls", "embed", "review", "doctor", "show", "plan", "test", "verify", "export", "update", *_OF_DOCUMENTS),
 }
-"""Verbs of which an option can be left out and nothing comes to harm."""
+"""Verbs from which an option can be dropped without harm."""
 _FOR_GROUPS: dict[str, list[list[str] | str]] = {"skill": ["duckkb --skill"], "propose": [["branches"]]}
-"""What groups lead to that have no verb which changes nothing."""
+"""Suggestions for groups without a verb that only reads."""
 _TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}
-"""Arguments that are texts, with one that can stand there."""
+"""Arguments that are texts, with an example of each."""
 _OF_STATEMENTS = ("-e", "--sql", "--execute", "--command", "--statement")
 _OF_TEXTS = ("--query", "-q", "--q", *_OF_STATEMENTS)
 _OF_TYPES = ("--table", "--type", "-t", "--collection", "-c", "--in", "--from")
 _OF_GREP = ("-i", "--ignore-case", "-r", "--recursive", "--verbose")
-"""Options of other tools in front of a text or of a type, and flags of theirs that need not be said here."""
+"""Options of other tools before a text or type, and flags of theirs that are not needed here."""
 _NEEDED = {"policy": "knowledge-base"}
 _TOKEN = re.compile(r"[\w-]{43}|://[^/\s]*:[^/\s]*@")
-"""A token of a tenant, and whatever is as long, or a URL with a password."""
+"""A tenant's token, or any word as long, or a URL with a password."""
 _Line = list[str]
 
 
 class _Slip(Struct, frozen=True):
-    """What the verbs say of a line: the context and the error, or the words that have no place."""
+    """What is wrong with a command line: the context and the error, or the surplus words."""
 
     ctx: click.Context
     problem: click.ClickException | None = None
@@ -99,8 +99,7 @@ class _Slip(Struct, frozen=True):
 
 
 def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[str]) -> str:
-    """The command line as it should be, as a shell takes it: one that the verbs take. Else the help of the verb, also where a
-    word may be a token or a password: nothing repeats these."""
+    """Return the corrected line for a shell, checked to parse; else, or if it may hold a secret, the verb's help."""
     ctx = getattr(problem, "ctx", None)
     front, words = split_front(args)
     args = [*front, *words]
@@ -110,16 +109,13 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     keeps_help = {"-h", "--help"} & {*args} or any(map(_can_hold_secret, args))
     command = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
     advice = "" if keeps_help else _mend(duckkb, slip, front, words, _MOST_SLIPS)
-    if (
-        command and f" {better}" not in advice and slip.ctx.parent is None
-    ):  # what the message names lacks something that only the caller knows
+    if command and f" {better}" not in advice and slip.ctx.parent is None:  # only the caller knows the missing part
         return f"{command} --help"
     return advice or f"{slip.ctx.command_path} --help"
 
 
 def correct(args: Sequence[str], word: str, better: str) -> str:
-    """The command line with one argument corrected and all others as they are: of a verb that reads, where the word stands in
-    one place, as an argument, as the value of an option, or in a list of names. Else the empty string."""
+    """Return the line of a reading verb with one argument corrected; empty where the word is not unique in it."""
     places = [at for at, arg in enumerate(args) if word in (arg, arg.partition("=")[2], *arg.lstrip("+").split(","))]
     if len(places) != 1 or not _READING & {*args[: places[0]]} or "all" in args or any(map(_can_hold_secret, args)):
         return ""
@@ -133,8 +129,7 @@ def _can_hold_secret(word: str) -> bool:
 
 
 def _mend(root: click.Command, slip: _Slip, front: _Line, line: _Line, most: int) -> str:
-    """The first of what a line may have meant that has no slips left, or of which these can be mended in turn, behind the options
-    that stand before its verb."""
+    """Return the first correction behind the options `front` that parses, after up to `most` more corrections."""
     for meaning in _iter_meanings(slip, line):
         if isinstance(meaning, str):
             return meaning
@@ -146,7 +141,7 @@ def _mend(root: click.Command, slip: _Slip, front: _Line, line: _Line, most: int
 
 
 def examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
-    """What is wrong with a line, as far as can be told without running it."""
+    """Return what is wrong with a line, as far as can be told without running it; None where nothing is."""
     ctx = click.Context(root, info_name="duckkb")
     try:
         ctx = root.make_context("duckkb", [*args], obj={})
@@ -166,7 +161,7 @@ def examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
 
 
 def _iter_meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
-    """What a line with a slip may have meant, the likeliest first: lines, or commands that a shell takes as they are."""
+    """Yield what a mistyped line may have meant, the likeliest first: lines, or shell commands as text."""
     problem = slip.problem
     if merge_command := _merge_fields(slip.ctx, args):
         yield merge_command
@@ -194,8 +189,7 @@ def _iter_meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 
 
 def _merge_fields(ctx: click.Context, args: _Line) -> _Line:
-    """`update TYPE ID JSON` and `update TYPE ID FIELD=VALUE`, also with `--set` and as `put TYPE/ID JSON`: a record says its identity
-    itself, beside the fields that change. Empty for other lines."""
+    """Return `put --merge` for `update TYPE ID JSON` and its other spellings; empty for other lines."""
     words = select_arguments(ctx, args)
     pair = split_record_name(words[1]) if words[:1] == ["put"] and words[1:] else None
     words = [words[0], *pair, *words[2:]] if pair else words
@@ -232,7 +226,7 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     if problem.better:
         yield _name_type(problem.ctx, [*before, *_replace_verb(problem, args[at:])])
     if is_below and problem.ctx is not None:
-        if problem.word not in _USUAL:  # else it is no word for another verb
+        if problem.word not in _USUAL:  # a usual verb is no other tool's word
             yield from _suggest_usual_verb(_Slip(problem.ctx), [*before, *args[at:]])
         yield from _suggest_usual_verb(_Slip(problem.ctx), before)
         yield before
@@ -241,7 +235,7 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
 
 
 def _replace_verb(problem: NoSuchVerb, words: _Line) -> _Line:
-    """The command that is meant by a verb that there is not, with what stands behind that."""
+    """Replace an unknown verb by the command that is meant, with the words behind it."""
     command, after = shlex.split(problem.better), words[1:]
     plain = [*takewhile(lambda word: word[:1] != "-", words)]
     if command == ["sql"] and is_query(" ".join(plain)):
@@ -252,13 +246,13 @@ def _replace_verb(problem: NoSuchVerb, words: _Line) -> _Line:
 
 
 def _format_git(ctx: click.Context | None, words: _Line) -> str:
-    """The command of git, in the base that the line names."""
+    """Return a git command for the base that the line names."""
     base = ctx.find_root().params.get("kb") if ctx else None
     return f"git {shlex.join([*(['-C', base] if base else []), *words])}"
 
 
 def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
-    """The line; where it is a `find` that names no type, with `all` in front of the text; `list`, where it is to get a type."""
+    """Return a `find` without a type with `all`, and a `get` of a type as `list`; other lines as they are."""
     words = select_arguments(ctx, line) if ctx else []
     kinds = ("all", *type_names(ctx)) if ctx else ()
     if len(words) == 2 and words[0] == "get" and words[1] in kinds:
@@ -272,7 +266,7 @@ def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
 
 
 def _suggest_usual_verb(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
-    """What a group is asked for most, with what was given to it."""
+    """Yield the most usual verb of a group, with the words that were given to the group."""
     command = slip.ctx.command
     yield from _FOR_GROUPS.get("".join(slip.path[:1]), ())
     if isinstance(command, click.Group) and slip.path:
@@ -338,7 +332,7 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
 
 
 def _move_to_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
-    """An option of the verb above, as `propose --branch B put`, belongs in front of the verb below."""
+    """Yield the line with an option of the parent verb in front of the verb below, as in `propose --branch B put`."""
     above = slip.ctx.parent
     param = next((param for param in above.command.params if option in param.opts), None) if above else None
     if above is None or above.parent is None or not isinstance(param, click.Option) or above.info_name not in args:
@@ -350,7 +344,7 @@ def _move_to_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
 
 
 def _suggest_alternative(option: str, slip: _Slip, args: _Line, known_options: Sequence[str]) -> Iterator[_Line | str]:
-    """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
+    """Yield what replaces an option of another verb or tool; the verb at hand has `known_options`."""
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
     value = find_option_value(args, option)
     if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known_options:
@@ -387,14 +381,14 @@ def _suggest_alternative(option: str, slip: _Slip, args: _Line, known_options: S
 
 
 def _suggest_format(option: str, args: _Line) -> Iterator[_Line]:
-    """`--table` is the format of this name."""
+    """Yield `--format NAME` for an option `--NAME` that is a format's name, such as `--table`."""
     if (name := option.removeprefix("--")) in (*FORMATS, "markdown"):
         at = args.index(option) if option in args else len(args)
         yield [*args[:at], "--format", name, *args[at + 1 :]]
 
 
 def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
-    """`--lang zh` is a filter, where the records have such a field."""
+    """Yield a filter for an unknown option such as `--lang zh`, where the records have that field."""
     value, kinds = find_option_value(args, option), type_names(slip.ctx)
     if slip.path not in (["find"], ["list"], ["count"]) or not value or not option.startswith("--"):
         return
@@ -413,8 +407,7 @@ def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
 
 
 def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
-    """An option with the name of a verb that reads leads there, with what was given beside it. Of a search it is asked of the
-    first record that this finds."""
+    """Yield the reading verb that an option is named after; for a search, on its first result."""
     name, root = option.removeprefix("--"), slip.ctx.find_root()
     words = select_arguments(slip.ctx, drop_flag(option, args))
     kinds = type_names(slip.ctx)
@@ -431,7 +424,7 @@ def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | 
 
 
 def _convert_to_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
-    """A search of documents with what only `find` has, in the collections that it names, else in the first that there is."""
+    """Yield a document search as `find`, for options that only `find` has."""
     collection = (
         find_option_value(args, "-c") or find_option_value(args, "--collection") or find_option_value(args, "--type")
     )
@@ -469,7 +462,7 @@ def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Ite
 
 
 def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
-    """Words that have no place: a text without quotes, fields of a record, two versions; else the line does without."""
+    """Yield lines without surplus words: quoted, as JSON or as a range where they fit, else left out."""
     extra = slip.extra
     arguments = [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)]
     kept_words = drop_words(args, extra)
@@ -489,7 +482,7 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if last == "json_text":
         from duckkb.actions.writing import repair_json
 
-        json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
+        json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # restores what the shell split
         line = [word if word != pair else json_text or '{"id": "..."}' for word in kept_words]
         yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
@@ -509,7 +502,7 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 
 
 def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
-    """What lacks, by what it is: a question, a choice, a policy; or the command that lists what could be named."""
+    """Yield the line with an example of its missing argument, or the command that lists candidates."""
     params = slip.ctx.params
     missing = getattr(slip.problem, "param", None) or next(
         (
@@ -545,7 +538,7 @@ def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
 
 
 def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_Line]:
-    """The line with a type of which the records have the fields of its filter, one that some satisfy before others."""
+    """Yield the line with a type that has the fields of its filter, types with matching records first."""
     option = next((option for option in ("-w", "--where") if find_option_value(args, option)), None)
     if option is None:
         return
@@ -556,7 +549,7 @@ def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_L
 
 
 def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
-    """The line with the newest backup of the base, to be restored beside it; with FILE where nobody knows of one."""
+    """Return the line with the base's newest backup, and for `restore` a new folder; FILE if none is known."""
     from duckkb.actions.backup.create import find_newest_backup
 
     root = base_root(slip.ctx)
@@ -567,7 +560,7 @@ def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
 
 
 def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
-    """A folder is a collection of documents; a file's records are of the type that it is named after, or a file of nearly that name."""
+    """Yield the import of a folder as documents, of a file as records of its name's type, or of a similar file."""
     import difflib
 
     place = Path(word)
@@ -582,7 +575,7 @@ def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
 
 
 def _suggest_list(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Iterator[_Line]:
-    """The command that lists what could stand in the place of an argument."""
+    """Yield the command that lists what an argument could be."""
     name, metavar = missing.name or "", missing.metavar or ""
     if "REF" in metavar or name in ("revision", "range_text"):
         yield ["branches"]

@@ -1,4 +1,4 @@
-"""Answers of `ask` for people, the pieces in which they come, and what the command ends with."""
+"""Printing of `ask`: answers for people, the pieces of a stream, and exit codes."""
 
 from duckkb.actions.answering.ask import Answered, Declined
 from duckkb.actions.answering.context_pack import Entry
@@ -8,19 +8,19 @@ from duckkb.messages import ContentDelta, ReasoningDelta
 
 
 def piece(event: ContentDelta | ReasoningDelta) -> None:
-    """Print a piece of an answer as it comes; what a model thinks is not part of it."""
+    """Print a piece of an answer as it comes; a model's reasoning is not printed."""
     if isinstance(event, ContentDelta):
         printed.result(event.text, end="")
 
 
 def event(event: ContentDelta | ReasoningDelta) -> None:
-    """Print a piece as an object on a line."""
+    """Print a piece as a JSON object on a line."""
     name = "content" if isinstance(event, ContentDelta) else "reasoning"
     out.emit({"event": name, "text": event.text})
 
 
 def show(found: Answered | Declined, *, was_streamed: bool) -> None:
-    """Print the answer with its sources and what was marked in it; or what is nearest where there is none."""
+    """Print the answer with its sources and marks, or the nearest records where there is no answer."""
     if isinstance(found, Declined):
         lines = ["Nearest:", *map(_format_source, found.nearest)] if found.nearest else []
     else:
@@ -38,7 +38,7 @@ def show(found: Answered | Declined, *, was_streamed: bool) -> None:
 
 
 def failure(found: Answered | Declined, *, strict: bool) -> int:
-    """Say on stderr why a command is to fail, and give its exit code; 0 where it is not."""
+    """Print on stderr why the command fails, and return its exit code; 0 where it does not fail."""
     match found:
         case Declined():
             return _print_error(found.reason, "E_NO_EVIDENCE")

@@ -1,4 +1,4 @@
-"""What a base says to who corrects a command line about it: its folder, types and policies, and which filters its records take."""
+"""Facts about the base for the correction of command lines: folder, types, policies, and types that a filter fits."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from duckkb.ontology.model import Ontology, RecordType
 
 _NEAR = 0.8
-"""How alike a word is to a name (0 to 1) from which on it is taken for a slip of that."""
+"""The similarity (0 to 1) from which a word counts as a misspelt name."""
 
 
 def first_of_records(ctx: click.Context, words: Sequence[str]) -> str:
-    """The first of the words that is a type of records and not of documents; empty where none is."""
+    """Return the first of the words that is a type of records, not of documents; empty without one."""
     kinds = {*type_names(ctx)} - {*type_names(ctx, documents=True)}
     return next((word for word in words if word in kinds), "")
 
 
 def type_names(ctx: click.Context, *, documents: bool = False) -> list[str]:
-    """The names of `base_types`, or of those of documents alone."""
+    """Return the names of the base's types; with `documents`, only those of document types."""
     return [kind.name for kind in base_types(ctx) if not documents or (kind.kind == "node" and kind.source)]
 
 
 def base_types(ctx: click.Context) -> "list[RecordType]":
-    """The types of the base that the line is about; none where they cannot be read."""
+    """Return the types of the base that the line is about; empty where they cannot be read."""
     return [*(base_ontology(ctx) or ())]
 
 
 def base_ontology(ctx: click.Context) -> "Ontology | None":
-    """The types and policies of the base that the line is about, by its files; None where they cannot be read."""
+    """Read types and policies of the base that the line is about from its files; None where they cannot be read."""
     from duckkb import config
 
     root = base_root(ctx)
@@ -44,7 +44,7 @@ def base_ontology(ctx: click.Context) -> "Ontology | None":
 
 
 def base_root(ctx: click.Context) -> Path | None:
-    """The folder of the base that the line is about; None without one."""
+    """Return the folder of the base that the line is about; None without one."""
     from duckkb import config
 
     with suppress(DuckkbError, OSError):
@@ -53,7 +53,7 @@ def base_root(ctx: click.Context) -> Path | None:
 
 
 def name_restored(file: str) -> str:
-    """The folder beside a backup that it is restored to: one that is not there."""
+    """Return a new folder beside a backup, to restore it to."""
     from duckkb.truth.backup.gather import SUFFIX
 
     folder = file.removesuffix(SUFFIX)
@@ -61,14 +61,18 @@ def name_restored(file: str) -> str:
 
 
 def read_base_name(ctx: click.Context) -> str | None:
-    """The base that the line names."""
+    """Return the base that the line names."""
     base_path: str | None = ctx.find_root().params.get("kb") or (ctx.find_object(dict) or {}).get("kb")
     return base_path
 
 
 def find_near_names(ctx: click.Context, group: str, word: str) -> list[str]:
-    """Return the policy (below the verb `policy`), collection (`col`) or document collection with the name that is nearest to a word;
-    the word itself where no file of the base has the names."""
+    """Return the names nearest to a word: policies for the group `policy`, collections for other groups.
+
+    They are collections of records for `col`, else document collections.
+
+    Returns the word itself where no file of the base has the names.
+    """
     import difflib
 
     from duckkb.ontology.presets import presets
@@ -85,8 +89,10 @@ def find_near_names(ctx: click.Context, group: str, word: str) -> list[str]:
 
 
 def find_fitting_type(ctx: click.Context, names: Sequence[str], condition: str) -> tuple[str, str] | None:
-    """Return the first type whose records have the fields of a filter, one that some satisfy before others, and the filter as these
-    take it. None where there is none, or no base to ask."""
+    """Return the first type that fits a filter, and the filter in the form that it takes; None without one.
+
+    A fitting type has the filter's fields; types with matching records come first.
+    """
     from duckkb import app
 
     with suppress(DuckkbError, OSError), app.open(read_base_name(ctx), command=True) as kb:

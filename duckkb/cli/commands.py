@@ -1,4 +1,4 @@
-"""Commands of actions: what their options take, and mean, is declared once, by the action that they ask for."""
+"""Commands of actions. The action declares what options take and mean; these commands read that."""
 
 from collections.abc import Iterator, Mapping
 from itertools import chain
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _parse_fields(ctx: click.Context, param: click.Parameter, value: str | None) -> "FieldChoice | None":
-    """Read `A,B`, or `+A,B`; a name with a comma stands in double quotes."""
+    """Parse `A,B`, or `+A,B`; a name with a comma is in double quotes."""
     if value is None:
         return None
     import csv
@@ -62,20 +62,22 @@ _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "types": {"spelled": ("-t", "--type"), "metavar": "TYPE"},
     "where": {"spelled": ("-w", "--where"), "metavar": "CONDITION", "callback": _refuse_blank},
 }
-"""What a terminal has of its own, by the name of a parameter: how an option is spelled, where that is not its name, what stands
-for its value in the help, and how that is read."""
+"""What only the terminal has, by parameter: another spelling of the option, the placeholder of its value, and its
+parser."""
 
 
 class ActionOptions(Struct, frozen=True):
-    """Options of an action, by the names of its parameters, those that it requires as arguments; all of them where none is named.
-    `own` settings of `click.Option` stand in for what it declares."""
+    """The options of an action, by the names of its parameters; all of them where none is named.
+
+    Required parameters become arguments. `own` settings of `click.Option` override what the action declares.
+    """
 
     names: tuple[str, ...]
     own: Mapping[str, Any]
     action: str = ""
 
     def make(self, action: str) -> Iterator[click.Parameter]:
-        """Make them, of the command's action where none is named."""
+        """Make the parameters, of the command's action where this names none."""
         schema = ACTIONS[self.action or action].input
         for name in self.names or schema["properties"]:
             rule, text = schema["properties"][name], describe_parameter(self.action or action, name)
@@ -87,7 +89,7 @@ class ActionOptions(Struct, frozen=True):
 
 
 class ActionCommand(click.Command):
-    """A command that asks for an `action`. Its options are made when they are first looked at: they take the action's module."""
+    """A command that runs an `action`. Its options are made at the first look: they import the action."""
 
     _declared: list[Any]
 
@@ -109,8 +111,10 @@ class ActionCommand(click.Command):
 
 
 def parameters(*names: str, action: str = "", **own: Any) -> Option[Any]:
-    """What the action that a verb is declared with takes, or the one that is named here: all of it without a name. With a single name
-    `own` settings stand in for what it declares."""
+    """Add parameters of the verb's action, or of the action named here; all of them without a name.
+
+    With a single name, `own` settings override what the action declares.
+    """
 
     def decorate(callback: Callback) -> Callback:
         callback.__dict__.setdefault("__click_params__", []).append(ActionOptions(names, own, action))
@@ -120,7 +124,7 @@ def parameters(*names: str, action: str = "", **own: Any) -> Option[Any]:
 
 
 def _make_option(name: str, rule: Mapping[str, Any], settings: Mapping[str, Any]) -> click.Option:
-    """An option that takes what the schema of a parameter says."""
+    """Make an option from the schema of a parameter."""
     settings = dict(settings)
     spellings = settings.pop("spelled", (f"--{name.replace('_', '-')}",))
     if rule.get("type") == "boolean" and rule["default"]:
@@ -141,14 +145,14 @@ def _make_option(name: str, rule: Mapping[str, Any], settings: Mapping[str, Any]
 
 
 def _find_item_schema(rule: Mapping[str, Any]) -> tuple[Mapping[str, Any], bool]:
-    """The schema of one value of a parameter, and whether it takes a list of these."""
+    """Return the schema of a single value of a parameter, and whether the parameter takes a list of them."""
     every = rule.get("anyOf", (rule,))
     lists = [schema for schema in every if schema.get("type") == "array"]
     return (lists[0]["items"] if lists else every[0]), bool(lists)
 
 
 def _type(rule: Mapping[str, Any]) -> click.ParamType[Any]:
-    """What an option takes, by the schema of its value."""
+    """Return the type of an option from the schema of its value."""
     if "enum" in rule:
         return click.Choice(rule["enum"])
     least, most = rule.get("minimum"), rule.get("maximum")

@@ -1,4 +1,4 @@
-"""Documents as text: files, md, xml, and csv with the columns that they have. Nothing is printed here."""
+"""Formats of documents: files, md, xml, and csv with the columns present. Nothing is printed here."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ _TEXTS = ("snippet", "body", "text")
 
 
 def format_as_files(lines: Sequence[Line]) -> list[str]:
-    """`#docid,score,uri`, with the context in quotes where there is one; what was left out is marked."""
+    """Format documents as `#docid,score,uri` lines, with the context in quotes if any; omissions are marked."""
     return [_format_file(line) for line in lines]
 
 
@@ -30,7 +30,7 @@ def _format_file(line: Line) -> str:
 
 
 def format_as_markdown(lines: Sequence[Line]) -> list[str]:
-    """A block a document: a heading, what there is to know, and its text in a fence that nothing in it ends."""
+    """Format each document as a block: a heading, its properties, and its text in a fence that it cannot close."""
     blocks = []
     for line in lines:
         blocks.append(f"## {markup.span(line.get('title') or line['file'])}")
@@ -47,8 +47,8 @@ def format_as_markdown(lines: Sequence[Line]) -> list[str]:
 
 
 def format_as_xml(lines: Sequence[Line]) -> list[str]:
-    """One root, an element a document; characters that XML 1.0 has no place for are left out."""
-    from xml.sax.saxutils import escape, quoteattr  # and with it what fetches URLs
+    """Format documents as an XML root with an element each; characters not allowed in XML 1.0 are left out."""
+    from xml.sax.saxutils import escape, quoteattr  # imports urllib, too
 
     xml_lines = ['<?xml version="1.0" encoding="UTF-8"?>', "<documents>"]
     for line in lines:
@@ -70,14 +70,14 @@ def _clean_xml_text(text: str) -> str:
 
 
 def format_as_csv(lines: Sequence[Line]) -> list[str]:
-    """A header, also alone, and a row a document, as RFC 4180 has it."""
+    """Format a header and a row per document, as in RFC 4180; without documents only the header."""
     columns = CSV if not lines or "snippet" in lines[0] else _choose_columns(lines[0])
     columns += ("_filled",) if any("_filled" in line for line in lines) else ()
     return list(formats.format_csv(lines, columns).lines)
 
 
 def _choose_columns(line: Line) -> tuple[str, ...]:
-    """With the column of the text that these have."""
+    """Return the columns, including that of the text which these documents have."""
     text_column = next((name for name in _TEXTS if name in line), "text")
     return (
         *(name for name in CSV if name != "snippet" and (name != "score" or "score" in line)),
@@ -92,4 +92,4 @@ FORMATS: Mapping[str, Callable[[Sequence[Line]], list[str]]] = {
     "xml": format_as_xml,
     "csv": format_as_csv,
 }
-"""By name, beside json and jsonl: what documents are printed as."""
+"""The formats of documents by name, besides json and jsonl."""

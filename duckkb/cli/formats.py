@@ -1,8 +1,8 @@
-r"""Records as lines of text: jsonl, csv, md, table. Nothing is printed here, and no field of any record is left out.
+"""Formats of records: jsonl, csv, md, table. Nothing is printed here, and no field of any record is left out.
 
-jsonl streams. The others hold the records until they have seen every field: a field may stand in the last record alone.
-In a cell null and a missing field are empty, a nested value is its JSON, `true` and numbers look as in JSON, without an
-exponent. One result as a table has a row a field, and no JSON: `fields_of`.
+jsonl streams. The others hold the records until they have seen every field, since a field may occur only in the
+last record. In a cell null and a missing field are empty, a nested value is its JSON, and `true` and numbers
+look as in JSON, without an exponent. A single result as a table has a row per field, and no JSON: `fields_of`.
 """
 
 import io
@@ -18,28 +18,28 @@ from duckkb.cli.printed import escape_workflow_commands, one_line
 from duckkb.review.reports import markup
 
 Record = Mapping[str, Any]
-_PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # names of fields that Markdown reads as they are
+_PLAIN = re.compile("_{0,2}[A-Za-z0-9]+(_[A-Za-z0-9]+)*")  # field names that Markdown shows unchanged
 _LINE_ENDS = ("\x85", "\u2028", "\u2029")
 _ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in _LINE_ENDS}
 _GAP = "  "
-_NARROWEST = 8  # a column is not cut below this: the lines of many columns are then longer than the terminal
-_WIDEST = 200  # of a cell where there is no terminal to fit
+_NARROWEST = 8  # the least width of a column, even where lines then exceed the terminal
+_WIDEST = 200  # the most width of a cell without a terminal
 _ELLIPSIS = "…"
 
 
 class RowLines(Struct, frozen=True):
-    """Rows as lines without their ends, and how many of their cells are not whole."""
+    """Rows as lines without line ends, and the number of cells that were cut."""
 
     lines: tuple[str, ...]
     cut: int = 0
 
 
 Writer = Callable[[Sequence[Record], Sequence[str]], RowLines]
-"""What records are in the columns that they have."""
+"""A function that formats records in the given columns."""
 
 
 def dumps(value: Any) -> str:
-    r"""A value as JSON on one line, also for readers to which more than LF ends a line.
+    r"""Return a value as JSON on one line, with every line separator escaped, not only LF.
 
     >>> dumps({"a": "\u2028备"})
     '{"a":"\\u2028备"}'
@@ -50,7 +50,7 @@ def dumps(value: Any) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as text in a cell.
+    """Return a value as the text of a cell.
 
     >>> cell(3e-06), cell(2.5), cell(True)
     ('0.000003', '2.5', 'true')
@@ -65,7 +65,9 @@ def cell(value: Any) -> str:
 
 
 def fields_of(line: Record, above: str = "") -> tuple[list[Record], dict[str, list[Record]]]:
-    """One result as a row a field, values inside it by dotted names, and its lists of objects as tables by name.
+    """Return a single result with a row per field, and its lists of objects as tables by name.
+
+    Values inside it get dotted names.
 
     >>> fields_of({"a": {"b": 1}, "tags": ["x", "y"], "types": [{"n": 2}]})
     ([{'field': 'a.b', 'value': 1}, {'field': 'tags', 'value': 'x, y'}], {'types': [{'n': 2}]})
@@ -88,7 +90,7 @@ def fields_of(line: Record, above: str = "") -> tuple[list[Record], dict[str, li
 
 
 def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
-    """`columns`, and every field of the records: each behind the field that it first stood behind.
+    """Return `columns`, then every field of the records, each behind the field that it first followed.
 
     >>> fields([{"id": 1, "_type": "T"}, {"id": 2, "size": 3, "_type": "T"}])
     ['id', 'size', '_type']
@@ -109,20 +111,22 @@ def fields(records: Iterable[Record], columns: Sequence[str] = ()) -> list[str]:
 
 
 def format_csv(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
-    """A header and a line a record; quoted as RFC 4180 has it, values as they are."""
+    """Format a header and a line per record, quoted as in RFC 4180, with values as they are."""
     import csv
 
     lines = []
     for values in (columns, *(_make_row(record, columns) for record in records)):
         line = io.StringIO()
-        csv.writer(line).writerow(values)  # with its own CR LF: only then it quotes either of them in a value
+        csv.writer(line).writerow(values)  # its own CR LF makes it quote either in a value
         lines.append(line.getvalue().removesuffix("\r\n"))
     return RowLines(tuple(lines))
 
 
 def format_markdown(records: Sequence[Record], columns: Sequence[str]) -> RowLines:
-    """A table as GitHub reads it: a header, a rule, a line a record. All texts stand in code, where none of them links,
-    mentions anybody, or hides."""
+    """Format a table of GitHub's Markdown: a header, a rule, a line per record.
+
+    All texts are in code spans, where they cannot link, mention anybody or hide.
+    """
     names = (
         name if not name or _PLAIN.fullmatch(name) else markup.cell(escape_workflow_commands(name)) for name in columns
     )
@@ -131,7 +135,7 @@ def format_markdown(records: Sequence[Record], columns: Sequence[str]) -> RowLin
 
 
 def format_table(records: Sequence[Record], columns: Sequence[str], width: int | None = None) -> RowLines:
-    """Aligned columns, cut to `width` (0: not at all), or to fit the terminal where there is one."""
+    """Format aligned columns, cut to `width` (0: not cut; None: to the terminal, if any)."""
     from shutil import get_terminal_size
 
     width = get_terminal_size((0, 0)).columns if width is None else width
@@ -140,8 +144,10 @@ def format_table(records: Sequence[Record], columns: Sequence[str], width: int |
 
 
 def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool], width: int) -> RowLines:
-    """A header, a rule, a line a row, at most `width` places wide where its columns can be cut so far (0: no limit).
-    `right` says which columns are aligned to the right."""
+    """Draw a header, a rule and a line per row, cut to `width` columns as far as possible (0: no limit).
+
+    `right` tells which columns are aligned to the right.
+    """
     most = width or _WIDEST
     short_rows = [[_cut(text, most)[0] for text in row] for row in (columns, *rows)]
     widths = [max(markup.places(text) for text in column) for column in zip(*short_rows, strict=True)]
@@ -156,8 +162,8 @@ def _draw_table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Se
 
 
 def _cut(text: str, limit: int) -> tuple[str, bool]:
-    """The text on one line in at most `limit` places, and whether something of it is missing."""
-    start = text[: 2 * limit + 8]  # a text may be megabytes; the rest of what combines with its last place is cut too
+    """Cut a text to one line of at most `limit` display columns; return it and whether anything is missing."""
+    start = text[: 2 * limit + 8]  # a text may be megabytes; combining marks at the cut may be lost
     line = one_line(start)
     if len(start) == len(text) and (len(line) * 2 <= limit or markup.places(line) <= limit):
         return line, False
@@ -171,7 +177,7 @@ def _cut(text: str, limit: int) -> tuple[str, bool]:
 
 
 def _fit_widths(columns: Sequence[str], widths: Sequence[int], room: int) -> list[int]:
-    """Widths that fit: first duckkb's own fields (`_etag`) give way, then the widest others."""
+    """Shrink column widths to fit `room`: duckkb's own fields (`_etag`) first, then the widest others."""
     limits = list(widths)
     for which in ([name.startswith("_") for name in columns], [True] * len(columns)):
         level = max(limits, default=0)
@@ -207,9 +213,11 @@ def _has_only_numbers(values: Iterable[Any]) -> bool:
 
 
 class RowFormat(Struct, frozen=True):
-    """A format of rows: what writes it, and what it `prints`, for its documentation. `show` prints a line. In one that has
-    no escapes (`is_verbatim`) a text stands as it is stored, which the log of a job must not see. `by_field`: one result is
-    shown with a row a field."""
+    """A format of rows: its function, and what it `prints`, for the documentation.
+
+    `show` prints a line. A format that `is_verbatim` has no escapes, so its text must not reach a job's log.
+    `by_field`: a single result is shown with a row per field.
+    """
 
     write: Writer
     prints: str
@@ -223,5 +231,5 @@ ROWS: Mapping[str, RowFormat] = {
     "md": RowFormat(format_markdown, "a table for GitHub"),
     "table": RowFormat(format_table, "aligned columns for a terminal", show=printed.print_drawing, by_field=True),
 }
-"""By name: the one place where a format of rows is added. Choices, help and documentation follow."""
+"""The formats of rows by name. Choices, help and documentation follow from this table."""
 FORMATS = ("jsonl", "json", *ROWS)

@@ -1,9 +1,10 @@
-"""What git itself runs, once a file: `merge BASE OURS THEIRS SIZE PATH`, `merge-base BASE ONE OTHER PATH` for two merge
-bases that become one, and `textconv FILE`.
+"""The program that git runs once per file: merge driver, merge-base driver and textconv.
 
-`git install` writes the command lines that lead here. The standard library is enough, so that it starts fast. The exit codes
-are like no other's: a missing interpreter, a missing package, a signal and a crash all give another, and then the command
-line goes on to `git merge-file` or `cat`. Nothing is written before the whole result is known.
+The calls are `merge BASE OURS THEIRS SIZE PATH`, `merge-base BASE ONE OTHER PATH` for two merge bases that
+become one, and `textconv FILE`. `git install` writes the command lines that lead here. It needs only the
+standard library, so it starts fast. Its exit codes are unique: a missing interpreter, a missing package, a
+signal and a crash give others, and the command line then falls back to `git merge-file` or `cat`. Nothing is
+written before the whole result is known.
 """
 
 import os
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def merge(files: Sequence[Path], size: int, path: str) -> int:
-    """Merge by records into the second file; `path` is that of the part from the top of the work tree."""
+    """Merge three versions by records into the second file; `path` is the part's from the top of the work tree."""
     result = _merge_part(files, path)
     if result is None:
         return 2
@@ -56,7 +57,7 @@ def merge(files: Sequence[Path], size: int, path: str) -> int:
 
 
 def merge_bases(files: Sequence[Path], path: str) -> int:
-    """Merge by records into the second file; what conflicts stays as it was, so that the merge itself finds it."""
+    """Merge bases by records into the second file; conflicts stay unchanged, so that the merge itself finds them."""
     result = _merge_part(files, path, is_base=True)
     if result is None:
         return 2
@@ -67,7 +68,7 @@ def merge_bases(files: Sequence[Path], path: str) -> int:
 def _merge_part(
     files: Sequence[Path], path: str, *, is_base: bool = False
 ) -> "tuple[TableMerge, bytes, MergeRules] | None":
-    """What three versions of a part make; `path` is its own from the top of the work tree. None for no part."""
+    """Merge three versions of a part, `path` from the top of the work tree; None for other files."""
     from duckkb.truth.layout import EMPTIED
     from duckkb.truth.merge import table_merge
 
@@ -102,8 +103,11 @@ def textconv(file: Path) -> int:
 
 
 def _load_rules(root: Path) -> "RulesByTable":
-    """None from a `.duckkb/` that came with the clone. Where the configuration is another one than that which the last command
-    read, as after a pull, it is read first, and noted for the files to come."""
+    """Load the merge rules of a base; None from a `.duckkb/` that came with the clone.
+
+    Where the configuration has changed since the last command, as after a pull, it is read first, and noted for
+    later files.
+    """
     from duckkb.truth.git.repository import tracks_state
     from duckkb.truth.merge import merge_rules
 

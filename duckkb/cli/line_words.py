@@ -1,4 +1,4 @@
-"""The words of a command line: found, replaced and taken out."""
+"""Operations on the words of a command line: find, replace, remove."""
 
 import json
 import re
@@ -11,19 +11,19 @@ import click
 from duckkb.errors import shell_word
 
 _TYPE_AND_IDENTITY = re.compile(r"([^./:][^/:]*)[/:](?!//)(.+)", re.DOTALL)
-MANY = "1000000"  # a limit is never more than there are records
+MANY = "1000000"  # limits are lowered to the number of records
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 Line = list[str]
 
 
 def drop_flag(option: str, args: Line) -> Line:
-    """The line without an option that takes no value."""
+    """Return the line without an option that takes no value."""
     *_, line = [args, *drop_option(option, args)]
     return line
 
 
 def drop_option(option: str, args: Line) -> Iterator[Line]:
-    """The line without an option, and without the word behind it where that may be its value."""
+    """Yield the line without an option, and without the word behind it where that may be its value."""
     at = next((at for at, word in enumerate(args) if word.partition("=")[0] == option), None)
     if at is None:
         return
@@ -34,7 +34,7 @@ def drop_option(option: str, args: Line) -> Iterator[Line]:
 
 
 def drop_words(args: Line, extra: Sequence[str]) -> Line:
-    """The line without the last of each of these words."""
+    """Return the line without the last occurrence of each of these words."""
     line = list(args)
     for word in reversed(extra):
         at = len(line) - 1 - line[::-1].index(word) if word in line else None
@@ -44,7 +44,7 @@ def drop_words(args: Line, extra: Sequence[str]) -> Line:
 
 
 def select_arguments(ctx: click.Context, args: Line) -> Line:
-    """The words of a line that are no options and not the values of those that the verb has."""
+    """Return the words of a line that are neither options nor values of the verb's options."""
     options = [param for param in ctx.command.params if isinstance(param, click.Option) and not param.is_flag]
     with_value = {spelled for option in options for spelled in option.opts}
     return [
@@ -53,7 +53,7 @@ def select_arguments(ctx: click.Context, args: Line) -> Line:
 
 
 def find_option_value(args: Sequence[str], option: str) -> str:
-    """The value of an option, behind it or behind a `=`; the empty string without one."""
+    """Return the value of an option, behind it or behind a `=`; empty without one."""
     for word, after in zip(args, [*args[1:], ""], strict=True):
         if word == option:
             return "" if after.startswith("--") else after
@@ -63,14 +63,14 @@ def find_option_value(args: Sequence[str], option: str) -> str:
 
 
 def find_option_word(option: str, args: Line) -> str:
-    """The word that an option stands in: click names the letter alone that it does not know of `-files`."""
+    """Return the whole word that holds an option: of an unknown `-files` click names only the letter."""
     words = [word.partition("=")[0] for word in args]
     groups = (word for word in words if word[:1] == "-" and word[1:2] != "-" and option[1:] in word)
     return option if option in words else next(groups, option)
 
 
 def replace_word(args: Sequence[str], word: str, better: str) -> Line:
-    """The line with the first `word`, alone or before a `=`, replaced."""
+    """Return the line with the first `word`, alone or before a `=`, replaced."""
     line = list(args)
     at = next(at for at, argument in enumerate(line) if argument.partition("=")[0] == word)
     line[at] = better + "".join(line[at].partition("=")[1:])
@@ -78,7 +78,7 @@ def replace_word(args: Sequence[str], word: str, better: str) -> Line:
 
 
 def lift_limit(args: Line) -> Iterator[Line]:
-    """No limit is one that is larger than any base."""
+    """Yield the line with "no limit" written as a limit larger than any base."""
     names = ("-l", "-n", "--limit", "--top-k")
     line = list(args)
     for at, word in enumerate(line):
@@ -92,14 +92,17 @@ def lift_limit(args: Line) -> Iterator[Line]:
 
 
 def is_query(text: str) -> bool:
-    """Whether a text is a statement that asks tables."""
+    """Return whether a text is an SQL statement."""
     words = text.lower().split()
     return words[:1] == ["select"] and "from" in words
 
 
 def join_words(words: Sequence[str]) -> str:
-    """The text that a shell split into words; of a statement with the `*` that it spread over the files of the current folder,
-    and with `count` as the function that it is."""
+    """Return the text that a shell split into words.
+
+    In a statement, restores the `*` that the shell expanded to the files of the current folder, and the call of
+    `count`.
+    """
     if is_query(" ".join(words)) and len(words) > 1:
         at = [word.lower() for word in words].index("from")
         columns = [*words[1:at]]
@@ -110,7 +113,7 @@ def join_words(words: Sequence[str]) -> str:
 
 
 def parse_fields(words: Sequence[str]) -> dict[str, object]:
-    """The fields that `FIELD=VALUE` set, values as JSON where they are that. Raises ValueError where a word is not of this form."""
+    """Parse `FIELD=VALUE` words, values as JSON where they are JSON. Raises ValueError for other words."""
     fields: dict[str, object] = {}
     for word in words:
         name, equals, value = word.partition("=")
@@ -123,10 +126,10 @@ def parse_fields(words: Sequence[str]) -> dict[str, object]:
 
 
 def split_identities(words: Sequence[str], args: Line) -> Iterator[Line]:
-    """TYPE/IDENTITY and TYPE:IDENTITY are two words; a citation is one."""
+    """Yield the line with TYPE/IDENTITY or TYPE:IDENTITY as two words; a citation stays a single word."""
     parts = {word: match.groups() for word in words if (match := _TYPE_AND_IDENTITY.fullmatch(word))}
     kinds = {kind for kind, _ in parts.values()}
-    if len(parts) > 1 and len(kinds) == 1:  # `rename T/A T/B`: the type stands once, unless the verb takes it twice
+    if len(parts) > 1 and len(kinds) == 1:  # `rename T/A T/B` takes the type once
         plain = [parts[word][1] if word in parts else word for word in args]
         at = next(at for at, word in enumerate(args) if word in parts)
         yield [*plain[:at], *kinds, *plain[at:]]

@@ -1,4 +1,4 @@
-"""Which fields of a record are printed: the default form, or what --fields names."""
+"""The fields of a record that are printed: the default form, or those that --fields names."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def list_known_columns(asked: FieldChoice | None) -> tuple[str, ...]:
-    """The columns that are known without a record."""
+    """Return the columns that are known without a record."""
     return asked.paths if asked and not asked.are_more else ()
 
 
@@ -25,8 +25,10 @@ def project(
     of: str = "",
     own: Sequence[str] = OF_RECORDS,
 ) -> list[dict[str, Any]]:
-    """Lines `of` a type, or of `all`, as they are printed, of (whole, default form); a notice says what the default form left
-    out: vectors that callers gave, where the type is named. Raises `errors.UsageError`."""
+    """Return records as they are printed, from pairs (whole, default form) `of` a type, or of `all`.
+
+    A notice names given vectors that the default form left out, where the type is named. Raises `errors.UsageError`.
+    """
     from duckkb.actions.registry.projecting import project as projected
 
     vector_names = kb.given_vectors(of) if of else {}
@@ -46,5 +48,5 @@ def project_listed(
     of: str,
     own_fields: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Records of a page or of a walk as they are printed. Raises `errors.UsageError`."""
+    """Return the records of a page or walk as they are printed. Raises `errors.UsageError`."""
     return project(kb, listed_lines(records, kb.document_types(of), full=full), choice, of=of, own=own_fields)

@@ -1,4 +1,4 @@
-"""The command line: groups of verbs that load when they are used, and one place where errors become exit codes."""
+"""The command line: verbs that are imported when they run, and the one place where errors become exit codes."""
 
 import os
 import sys
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from duckkb.errors import DuckkbError, Finding
 
 
-_MOST_FINDINGS = 36  # lines: with the error and what to try a screen of 40
+_MOST_FINDINGS = 36  # lines: 40 with the error and the suggestion
 
 
 class VerbGroup(click.Group):
-    """A group whose commands are imported when they run; an unknown verb names the nearest one."""
+    """A group whose commands are imported when they run; an unknown verb suggests the nearest verb."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [verb.name for verb in VERBS]
@@ -103,7 +103,7 @@ def duckkb(ctx: click.Context, kb: str | None, form: str | None, as_json: bool) 
 
 
 def run(args: Sequence[str]) -> int:
-    """Run a command line; returns the exit code and never raises for what duckkb expects to go wrong."""
+    """Run a command line and return its exit code; never raises an expected error."""
     _set_up_messages(args)
     try:
         result = duckkb.main(args=list(args), prog_name="duckkb", standalone_mode=False)
@@ -124,9 +124,9 @@ def run(args: Sequence[str]) -> int:
 
         if isinstance(problem, click.NoSuchOption):
             problem = click.NoSuchOption(problem.option_name, possibilities=near_options(problem), ctx=problem.ctx)
-        message = problem.format_message().replace("\n\t", " ")  # choices come a line each
+        message = problem.format_message().replace("\n\t", " ")  # choices are on lines of their own
         return printed.error(message, "E_USAGE", advise(duckkb, problem, args), 2)
-    except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
+    except (BrokenPipeError, SystemExit):  # click exits only where it finds the pipe closed
         return _quiet_pipe()
     except Exception as problem:
         # A signal inside a library, or while one was being imported, may come out as any error.
@@ -135,8 +135,11 @@ def run(args: Sequence[str]) -> int:
 
 
 def report_unanswered(args: Sequence[str], problem: BaseException) -> int:
-    """The exit code of a command that a warm process was asked to answer, and could not, or of which the answer could not be
-    printed. A signal came, stdout takes no more, or nobody answers (which is an error under DUCKKB_DAEMON=require alone)."""
+    """Return the exit code of a command that a warm process did not answer, or whose answer could not be printed.
+
+    The cause is a signal, a closed or full stdout, or a missing process, which is an error only under
+    DUCKKB_DAEMON=require.
+    """
     _set_up_messages(args)
     if stop.is_stop_requested():
         return _report_interrupt()
@@ -146,14 +149,14 @@ def report_unanswered(args: Sequence[str], problem: BaseException) -> int:
 
 
 def _set_up_messages(args: Sequence[str]) -> None:
-    """Set how messages are printed: in JSON where the command line asks for it, with commands that name its base."""
+    """Configure messages: in JSON where the command line asks for it, and with its base in suggested commands."""
     printed.say_in_json(_has_json_flag(args))
     front, _ = split_front(args)
     printed.name_base(front[1] if front[:1] == ["--kb"] else "")
 
 
 def _has_json_flag(args: Sequence[str]) -> bool:
-    """Also of a command line that cannot be parsed, and of which the error is what there is to print."""
+    """Return whether the command line asks for JSON, even where it cannot be parsed."""
     words = list(takewhile(lambda word: word != "--", args))
     return "--json" in words or "--format=json" in words or ("--format", "json") in pairwise(words)
 
@@ -178,7 +181,7 @@ def _report_error(problem: Exception, args: Sequence[str] = ()) -> int:
 
 
 def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
-    """An error without a suggestion of its own gets its code's remedy: there is always a next step."""
+    """Print an error and return its exit code; without a suggestion of its own it gets the remedy of its code."""
     from duckkb.codes import CODES
 
     again = ""
@@ -202,7 +205,7 @@ def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
 
 
 def _note_findings(findings: "Sequence[Finding]") -> None:
-    """Findings for people, those that say the same once and no more than a screen has room for."""
+    """Print findings for people, equal messages once, and no more lines than fit on a screen."""
     from duckkb.review.reports.findings import summarize_groups
 
     groups = summarize_groups(findings)
@@ -213,6 +216,6 @@ def _note_findings(findings: "Sequence[Finding]") -> None:
 
 
 def _quiet_pipe() -> int:
-    """The reader has enough (`| head -1`): that is success. stdout is pointed away so that the exit flush is quiet too."""
+    """Return success for a closed pipe (`| head -1`), and redirect stdout so that the flush at exit is silent."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -1,4 +1,4 @@
-"""What several verbs take: kinds of values, options, and what those of all verbs remember of the command line."""
+"""The options that several verbs share: value types, declarations, and the values of options of all verbs."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ Option = Callable[[Callback], Callback]
 
 
 class Seconds(click.FloatRange):
-    """A range that NaN is not in: a deadline that is no number would never come."""
+    """A range of seconds that excludes NaN: a deadline of NaN would never pass."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds: float = super().convert(value, param, ctx)
@@ -27,14 +27,17 @@ class Seconds(click.FloatRange):
 
 
 class WholeNumber(click.IntRange):
-    """A range, or none, whose values are called what they are."""
+    """A range of integers, or any integer, called `integer` in the help."""
 
     name = "integer"
 
 
 class PathName(click.ParamType[str]):
-    """A path that somebody names. One that is `written` to goes through the guard of `truth.outside` before anything is;
-    what this says is held against the verbs themselves in `tests/shape/test_written_paths.py`."""
+    """A path that the user names.
+
+    A path that is `written` to passes the guard of `truth.outside` first; `tests/shape/test_written_paths.py`
+    checks that claim against the verbs.
+    """
 
     name = "path"
 
@@ -46,8 +49,11 @@ class PathName(click.ParamType[str]):
 
 
 class Format(click.Choice[str]):
-    """The name of a format; a wrong one names the nearest. A verb's `own` come first, and the first is the default. `md` and
-    `markdown` are one: the verb's own document where it has one, else a table."""
+    """The name of a format; a wrong name suggests the nearest.
+
+    A verb's `own` formats come first, and the first is the default. `md` and `markdown` are the same: the
+    verb's own document if it has one, else a table.
+    """
 
     def __init__(self, *own: str) -> None:
         super().__init__((*own, *(name for name in formats.FORMATS if name != "md" or "markdown" not in own)))
@@ -70,8 +76,11 @@ class Format(click.Choice[str]):
 
 
 def split_front(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line into the options before its verb, with the base that it names anywhere first, and the rest, where
-    options without a value, or with one that there is not, are left."""
+    """Split a command line into the options before its verb, and the rest.
+
+    A base that is named anywhere comes first among these options. Options with a missing or invalid value stay
+    in the rest.
+    """
     base: list[str] = []
     front: list[str] = []
     words: list[str] = []
@@ -92,28 +101,28 @@ def split_front(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def read_front_options() -> dict[str, Any]:
-    """What the options of all verbs said, before the verb or behind it."""
+    """Return the values of the options of all verbs, given before the verb or behind it."""
     settings: dict[str, Any] = click.get_current_context().ensure_object(dict)
     return settings
 
 
 def choose_format(default: str = "jsonl") -> str:
-    """The format that the command line asks for, else the verb's `default`."""
+    """Return the format that the command line asks for, else the verb's `default`."""
     form: str = "json" if read_front_options().get("json") else read_front_options().get("format") or default
     params = click.get_current_context().command.params
     format_types = (
         format_type.type for format_type in params if isinstance(format_type.type, Format)
-    )  # before the verb any has a name
+    )  # given before the verb, `md` is not resolved yet
     return next((format_type.convert(form, None, None) for format_type in format_types if form == "md"), form)
 
 
 def wants_json() -> bool:
-    """Whether a verb with metadata prints all of its answer as one object."""
+    """Return whether a verb with metadata prints its whole answer as one object."""
     return choose_format() == "json"
 
 
 def read_backend() -> str | None:
-    """The address of the target that is asked instead of a clone, by --backend or DUCKKB_BACKEND."""
+    """Return the address of the target that answers instead of a clone, by --backend or DUCKKB_BACKEND."""
     from duckkb import config
 
     address: str | None = read_front_options().get("backend")
@@ -121,12 +130,12 @@ def read_backend() -> str | None:
 
 
 def lock_timeout() -> float:
-    """How long to wait for another process, in seconds."""
+    """Return how long to wait for another process, in seconds."""
     return float(read_front_options().get("lock_timeout", 60.0))
 
 
 def agree(given: Mapping[str, Any]) -> None:
-    """Raise `click.UsageError` where --json stands beside another format."""
+    """Raise `click.UsageError` where --json and another format are given."""
     if given.get("json") and given.get("format") not in (None, "json"):
         raise click.UsageError(f"--json and --format {given['format']} contradict each other; give one of them")
 
@@ -141,7 +150,7 @@ def _remember(key: str) -> Callable[[click.Context, click.Parameter, Any], None]
 
 
 def add_common_options(callback: Callback, own_formats: tuple[str, ...] = ()) -> Callback:
-    """--kb, --format, --json, --lenient and --lock-timeout behind the verb; those before it are read by the group."""
+    """Add --kb, --format, --json, --lenient and --lock-timeout behind the verb; the group reads those before it."""
     form = Format(*own_formats)
     options = (
         click.option("--kb", metavar="PATH", expose_value=False, callback=_remember("kb"), help="The knowledge base."),
@@ -155,12 +164,12 @@ def add_common_options(callback: Callback, own_formats: tuple[str, ...] = ()) ->
 
 
 def several(*options: Option[Any]) -> Option[Any]:
-    """Options that are declared together, in the order of the help."""
+    """Combine options that are declared together, in the order of the help."""
     return lambda callback: reduce(lambda command, option: option(command), reversed(options), callback)
 
 
 def one_of(target: str, *flags: tuple[tuple[str, ...], str, str]) -> Option[Any]:
-    """Flags of which one at most is given, each (spellings, value, help): the parameter `target` has that one's value."""
+    """Declare flags (spellings, value, help) that exclude each other; `target` gets the value of the given flag."""
 
     def keep(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         before, mine = ctx.params.get(target), next(flag for flag in flags if flag[0] == (*param.opts,))
@@ -187,7 +196,7 @@ type_name = click.argument("type_name", metavar="TYPE")
 
 
 class RecordTypeArgument(click.Argument):
-    """The TYPE of a record that the next argument names; TYPE/IDENTITY or a citation stands for both."""
+    """The TYPE of a record whose identity is the next argument; TYPE/IDENTITY or a citation replaces both."""
 
     def handle_parse_result(
         self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
@@ -197,11 +206,12 @@ class RecordTypeArgument(click.Argument):
 
 
 _TYPES, _MORE_RECORDS = ("type_name", "from_type", "to_type"), ("new", "identities")
-"""Arguments that are types with an identity behind them, and that are identities of the first one's type."""
+"""Arguments that are types with an identity behind them, and arguments that are identities of the first argument's
+type."""
 
 
 def _split_names(arguments: Sequence[click.Argument], values: dict[str, Any]) -> Mapping[str, Any]:
-    """Put the type and the identity that one word holds where two arguments take them; `values` are those of the whole command line."""
+    """Fill two arguments from a word that holds type and identity; `values` are those of the whole command line."""
     names = [str(argument.name) for argument in arguments]
     many = names[-1] if arguments[-1].nargs == -1 else ""
     words = [values[name] for name in names if name != many and isinstance(values.get(name), str)]
@@ -223,8 +233,10 @@ def _split_names(arguments: Sequence[click.Argument], values: dict[str, Any]) ->
 
 
 def split_record_name(word: str) -> tuple[str, str] | None:
-    """Return the type and the identity that TYPE/IDENTITY or a citation names; None for another word. Raises `errors.UsageError` for a
-    citation of a commit, which `get` alone takes."""
+    """Split TYPE/IDENTITY or a citation into type and identity; None for another word.
+
+    Raises `errors.UsageError` for a citation of a commit, which only `get` takes.
+    """
     if not word.startswith("duckkb:"):
         kind, _, identity = word.partition("/")
         return (kind, identity) if kind and identity else None
@@ -247,7 +259,7 @@ _MEASURES = ("ndcg", "recall", *_COUNTED)
 
 
 def _read_limits(_ctx: click.Context, _: click.Parameter, texts: tuple[str, ...]) -> dict[str, float]:
-    """`ndcg=0.05`: a measure, and the number from which on it fails."""
+    """Parse `ndcg=0.05`: a measure, and the number from which it fails."""
     limit_by_measure = {}
     for text in texts:
         name, _equals, number = text.partition("=")

@@ -1,5 +1,7 @@
-"""What verbs print: one result (`emit`) or records (`lines`) on stdout, in the format that the command line asks for; notices
-on stderr. And what they read of stdin."""
+"""The output of verbs: one result (`emit`) or records (`lines`) on stdout in the chosen format; notices on stderr.
+
+Also the input that verbs read from stdin.
+"""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 
 
 def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
-    """One result on stdout: a line of JSON, one row of csv or md, a table with a row a field, and one of each list of objects
-    in it. An array is JSON alone."""
+    """Print a single result: a line of JSON, a row of csv or md, or a table with a row per field.
+
+    Each list of objects in it becomes a table of its own. An array is printed only as JSON.
+    """
     form = choose_format()
     line = _add_commit(line) if isinstance(line, Mapping) else line
     if form not in formats.ROWS:
@@ -37,8 +41,12 @@ def emit(line: Mapping[str, Any] | Sequence[Any]) -> None:
 def lines(
     records: Iterable[Mapping[str, Any]], columns: Sequence[str] = (), *, under: str = "results", **more: Any
 ) -> None:
-    """Results on stdout, a record a line. `columns` of csv, md and table, where they are known without a record: then
-    the header is printed without one too. With --format json one object, which has them `under` that name, and `more`."""
+    """Print records, a line each.
+
+    `columns` are those of csv, md and table, where they are known without a record; the header is then printed
+    even without records. With --format json, prints one object that has the records `under` that name, and
+    `more`.
+    """
     form = choose_format()
     records = map(_add_commit, records)
     if form == "json":
@@ -54,7 +62,7 @@ def lines(
 
 
 def raise_no_results(whole: Mapping[str, Any], message: str, suggestion: str) -> NoReturn:
-    """Raise `errors.NotFound` (E_NO_RESULTS); with --format json, print the `whole` answer, which is empty, first."""
+    """Raise `errors.NotFound` (E_NO_RESULTS); with --format json, print the empty `whole` answer first."""
     from duckkb.errors import NotFound
 
     if wants_json():
@@ -63,13 +71,13 @@ def raise_no_results(whole: Mapping[str, Any], message: str, suggestion: str) ->
 
 
 def _add_commit(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A line with the commit that it is from, where that is what is published."""
+    """Add the commit to a line of a published base."""
     commit = read_front_options().get("commit")
     return {**line, "_commit": commit} if commit and "_commit" not in line else line
 
 
 def only_json(what: str) -> None:
-    """Raise `click.UsageError` where the command line asks for rows of what has none."""
+    """Raise `click.UsageError` where the command line asks for rows of what has no rows."""
     form = choose_format()
     if form in formats.ROWS:
         command = click.get_current_context().command
@@ -79,7 +87,7 @@ def only_json(what: str) -> None:
 
 
 def patch(receipt: "Receipt", *, lines: int | None = None) -> None:
-    """What a dry run would write, as git would show it; it has no rows. Of a longer one only the first `lines`."""
+    """Print the patch of a dry run as git would show it, at most its first `lines`; it has no rows."""
     only_json("a patch")
     if lines is None or receipt.patch.count("\n") <= lines:
         printed.result(receipt.patch, end="")
@@ -90,7 +98,7 @@ def patch(receipt: "Receipt", *, lines: int | None = None) -> None:
 
 
 def files(receipt: "Receipt", **more: Any) -> None:
-    """The files that were written, a `file` a line; with --format json one object that has `more`."""
+    """Print the written files, a `file` a line; with --format json one object that has `more`."""
     if wants_json():
         emit({"files": list(receipt.files), **more})
     else:
@@ -108,7 +116,10 @@ def _print_rows(form: formats.RowFormat, records: Sequence[Mapping[str, Any]], c
 
 
 def _refuse_commands(lines: Sequence[str]) -> None:
-    """CSV is data and has no escapes: what the log of a job would obey is not printed there. In a file it is as it is."""
+    """Refuse to print CSV with commands that a job's log would obey, since CSV has no escapes.
+
+    In a file it is written as it is.
+    """
     from duckkb.errors import StateError
 
     if printed.into_log():
@@ -121,14 +132,16 @@ def _refuse_commands(lines: Sequence[str]) -> None:
 
 
 def tell(notices: "Iterable[Notice]") -> None:
-    """Notices for people, on stderr, each once."""
+    """Print notices for people on stderr, each once."""
     for notice in dict.fromkeys(notices):
         printed.notice(notice.code, notice.message, notice.remedy)
 
 
 def read_argument_or_stdin(argument: str | None, missing: str) -> bytes:
-    """The bytes of an argument as they were typed, or of stdin where there is none or it is `-`. Raises `click.UsageError`,
-    which says `missing`, where a person sits at stdin."""
+    """Return the bytes of an argument as typed, or of stdin without one or for `-`.
+
+    Raises `click.UsageError` with the text `missing` where stdin is a terminal.
+    """
     if argument is not None and argument != "-":
         try:
             return argument.encode("utf-8", "surrogateescape")
@@ -140,7 +153,7 @@ def read_argument_or_stdin(argument: str | None, missing: str) -> bytes:
 
 
 def read_text() -> str:
-    """What stdin holds as text; bytes that are not UTF-8 are an error, whatever the locale says of them."""
+    """Read stdin as UTF-8 text in any locale; other bytes are an error."""
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:

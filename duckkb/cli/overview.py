@@ -1,4 +1,4 @@
-"""What `duckkb --help` lists: each verb with its place among the others, and what it is for."""
+"""The list of verbs in `duckkb --help`: each with its group and its summary."""
 
 from msgspec import Struct
 
@@ -6,8 +6,10 @@ from duckkb.actions.registry.offered import ACTIONS
 
 
 class Verb(Struct, frozen=True):
-    """One line of `duckkb --help`: where the command lives, and its group and summary without importing it. What an action of its
-    name says is not said again."""
+    """A line of `duckkb --help`: where the command lives, with its group and summary known without an import.
+
+    The summary of an action's verb is the action's own.
+    """
 
     name: str
     module: str
@@ -16,7 +18,7 @@ class Verb(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """What the help says of it, in a sentence."""
+        """The verb's summary in the help, a sentence."""
         return self.own_summary or ACTIONS[self.name.replace("-", "_")].summary
 
 

@@ -1,8 +1,8 @@
-"""Text on its way to stdout and stderr: exactly as it is into a pipe or a file, without effect on a terminal.
+"""Printing to stdout and stderr: exact into a pipe or a file, harmless on a terminal.
 
-Stored text, names of files and what a server said may hold anything, also sequences that a terminal obeys, controls that
-reorder what a person reads, characters that nobody sees, and commands that a forge reads in the log of a job. What is for
-people has escapes instead; data on stdout is left as it is unless stdout is a terminal.
+Stored text, file names and server messages may hold anything: terminal sequences, controls that reorder a line,
+invisible characters, and commands that a forge reads in a job's log. Text for people has escapes instead; data
+on stdout is exact unless stdout is a terminal.
 """
 
 import json
@@ -22,12 +22,12 @@ from duckkb.rules.invisible import visible
 
 _LONGEST = 1_000
 _ENDS = re.compile("[\t\n]")
-# How a line of a job's log is a command to GitHub: `::` at its start, or `##[` anywhere.
+# GitHub obeys lines of a job's log with `::` at their start, or `##[` anywhere.
 _COMMAND = re.compile(r"^(?P<indent>\s*):(?=:)|#(?=#\[)", re.MULTILINE)
 
 
 def one_line(text: str) -> str:
-    r"""A text for people on one line, with what a terminal would obey as an escape.
+    r"""Return a text for people on one line, with terminal sequences escaped.
 
     >>> one_line("a\x1b[31mb\n")
     'a\\u001b[31mb\\u000a'
@@ -36,7 +36,7 @@ def one_line(text: str) -> str:
 
 
 def escape_workflow_commands(text: str) -> str:
-    r"""A text for people in which no line is a command to the forge that runs the job.
+    r"""Escape lines of a text that are commands to the forge that runs the job.
 
     >>> escape_workflow_commands("::error file=a::b\nok ##[group]")
     '\\u003a:error file=a::b\nok \\u0023#[group]'
@@ -45,17 +45,20 @@ def escape_workflow_commands(text: str) -> str:
 
 
 def has_command(text: str) -> bool:
-    """Whether a line of the text would be a command in the log of a job."""
+    """Return whether a line of the text would be a command in a job's log."""
     return _COMMAND.search(text) is not None
 
 
 def brief(text: str) -> str:
-    """A message without the bulk of a value that it repeats: what was given may be megabytes."""
+    """Shorten a message that repeats a large value; values may be megabytes."""
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text):,} characters)"
 
 
 def result(text: str, end: str = "\n") -> None:
-    """Print on stdout, a result. Raises `errors.Unavailable` (E_IO) where it takes no more; BrokenPipeError passes."""
+    """Print a result on stdout.
+
+    Raises `errors.Unavailable` (E_IO) where it cannot be written; BrokenPipeError passes.
+    """
     _print_text((visible(text, _escape) if sys.stdout.isatty() else text) + end)
 
 
@@ -69,7 +72,7 @@ def _print_text(text: str, color: bool | None = None) -> None:
 
 
 def make_print_error(error: OSError) -> Unavailable:
-    """What is said where a result cannot be printed."""
+    """Return the error for a result that cannot be printed."""
     return Unavailable(
         f"stdout takes no more output: {error.strerror or error}; the command itself was carried out",
         code="E_IO",
@@ -78,17 +81,17 @@ def make_print_error(error: OSError) -> Unavailable:
 
 
 def print_drawing(text: str) -> None:
-    """Print lines for people on stdout in which data was made visible already, with colours as they are. Raises as `result`."""
+    """Print lines for people on stdout, colours included, whose data is already escaped. Raises as `result`."""
     _print_text(escape_workflow_commands(text) + "\n", color=True)
 
 
 def comment(text: str) -> None:
-    """Print Markdown, a result, with no command in it where stdout is the log of a job. Raises as `result`."""
+    """Print Markdown, a result; escape commands in it where stdout is a job's log. Raises as `result`."""
     result(escape_workflow_commands(text) if into_log() else text)
 
 
 def into_log() -> bool:
-    """Whether stdout is, or may become, the log of a job: in a job whatever is no file."""
+    """Return whether stdout is, or may become, a job's log: in a job, anything but a file."""
     from duckkb import config
 
     try:
@@ -98,7 +101,7 @@ def into_log() -> bool:
 
 
 def is_on_terminal() -> bool:
-    """Whether stdout is a terminal."""
+    """Return whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -107,22 +110,22 @@ _suggested = {"base": ""}
 
 
 def say_in_json(as_json: bool) -> None:
-    """Whether each line on stderr is a JSON object from now on: {"note": ...}, {"notice", "message", "remedy"}, an error."""
+    """Set whether stderr has JSON objects: {"note": ...}, {"notice", "message", "remedy"}, or an error."""
     _said_in["json"] = as_json
 
 
 def says_json() -> bool:
-    """Whether it is so."""
+    """Return whether stderr has JSON objects."""
     return _said_in["json"]
 
 
 def name_base(base: str) -> None:
-    """Have commands that are suggested from now on name this base; the empty string: none."""
+    """Set the base that suggested commands name from now on; empty for none."""
     _suggested["base"] = base
 
 
 def _add_base(text: str) -> str:
-    """Name the base in each command of a text that names none."""
+    """Add the base to each command of a text that names none."""
     if not _suggested["base"]:
         return text
     from duckkb.cli.overview import BY_NAME
@@ -136,7 +139,7 @@ def _add_base(text: str) -> str:
 def error(
     message: str, code: str, suggestion: str, exit_code: int, more: Mapping[str, Any] = MappingProxyType({})
 ) -> int:
-    """Print the last line on stderr, JSON for programs, words for people; gives the exit code."""
+    """Print the last line on stderr, JSON for programs, words for people; return the exit code."""
     message, suggestion = brief(_add_base(message)), brief(_add_base(suggestion))
     if says_json():
         data({"error": message, "code": code, "suggestion": suggestion, **more})
@@ -168,13 +171,15 @@ def data(value: Mapping[str, Any]) -> None:
 
 
 def text(lines: str) -> None:
-    """Print on stderr. Where nobody listens (a closed pipe, a full disk) nothing is said: results are printed all the same,
-    and the exit code tells the rest."""
+    """Print on stderr. Where that fails (a closed pipe, a full disk) print nothing.
+
+    Results are printed all the same, and the exit code tells the rest.
+    """
     with suppress(OSError):
         click.echo(lines, err=True)
 
 
 def _escape(character: str) -> str:
-    """As JSON has it, in which text on a terminal stays readable to programs."""
+    """Escape a character as JSON does, so that text on a terminal stays readable to programs."""
     units = character.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -1,4 +1,4 @@
-"""Words of other tools by the names that they have here, and groups that name the verb which is meant."""
+"""The words that other tools use for verbs and options here, and groups that suggest the intended verb."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from duckkb.cli.line_words import is_query
 
 
 def _build_word_index(words_by_meaning: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
-    """Each word of a table of words by what they mean, with what it means: of several the ones that there are."""
+    """Index a table of words by meaning: return the meanings of each word."""
     return {word: tuple(here.split(" or ")) for here, words in words_by_meaning.items() for word in words.split()}
 
 
@@ -42,7 +42,7 @@ VERBS = _build_word_index({
     "update": "sync reload refresh",
     "doctor": "health",
 })  # fmt: skip
-"""A verb of another tool, by the command that does it here, written as a shell has it."""
+"""Verbs of other tools, by the command that does the same here, as typed in a shell."""
 OF_GROUPS = _build_word_index({
     "show or retrieve or history": "get info describe view cat fields",
     "list or stats or show": "ls all list status",
@@ -56,7 +56,7 @@ OF_GROUPS = _build_word_index({
     "check or status": "validate",
     "build": "update rebuild embed",
 })  # fmt: skip
-"""The same of the verbs below a verb."""
+"""Verbs of other tools below a group, by the same verb here."""
 OF_GIT = frozenset(
     [
         "commit",
@@ -74,7 +74,7 @@ OF_GIT = frozenset(
         "remote",
     ]
 )
-"""Commands that are git's, in a base as in any repository."""
+"""Commands of git, which apply to a base as to any repository."""
 OPTIONS = _build_word_index({
     "--limit or --top-k": "--top-k --topk --top_k --top -k --max --max-results --count --size --num --first --k -n",
     "--where": "--filter --filters --condition -f",
@@ -103,11 +103,14 @@ MODES = _build_word_index({
     "--match or search": "match keyword fts lexical bm25 text words m",
     "--hybrid or query": "hybrid both h",
 })  # fmt: skip
-"""Words for how to search, by the flag and by the verb of documents that do so."""
+"""Words for ways to search, by the flag and by the documents' verb that do so."""
 
 
 def find_meaning(args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The word of a line that is no verb, and the commands that it may mean: the first, or what `show` is to show."""
+    """Return the unknown verb of a line, and the commands that it may mean.
+
+    For `show`, the word behind it counts where that is a known word.
+    """
     word = args[0]
     if VERBS.get(word) == ("get",) and args[1:2] and args[1] in VERBS and all(more[0:1] == "-" for more in args[2:]):
         word = args[1]
@@ -119,17 +122,17 @@ UNDONE = (
     "`git stash push -u -- data` takes back what is not committed, "
     "and `duckkb diff HEAD..HEAD~1 --format patch | duckkb apply -` the last commit"
 )
-"""What other tools have a verb for: how a change is undone here, by what is committed of it."""
+"""How to undo a change that is not committed, and one that is; other tools have a verb for it."""
 PROPOSED = ("put", "import", "delete", "rename")
-"""Verbs that `propose` takes, with the branch in front of them."""
+"""Verbs that `propose` takes, behind the branch."""
 
 
 _NEAR = 0.75
-"""How alike an option is to one of ours (0 to 1) from which on it is taken for a slip of that."""
+"""The similarity (0 to 1) from which an option counts as a misspelt one."""
 
 
 def near_options(problem: click.NoSuchOption) -> list[str]:
-    """The options that one which there is not may have meant."""
+    """Return the options that an unknown option may have meant."""
     if problem.option_name == "--branch" and problem.ctx is not None and problem.ctx.info_name in PROPOSED:
         return ["propose --branch"]
     import difflib
@@ -139,7 +142,7 @@ def near_options(problem: click.NoSuchOption) -> list[str]:
 
 
 class NoSuchVerb(click.UsageError):
-    """A verb that there is not; `better` is the one that is meant, empty where nobody can tell."""
+    """An unknown verb; `better` is the intended verb, empty where none is clear."""
 
     def __init__(self, word: str, known: Sequence[str], ctx: click.Context, meant: Sequence[str] = ()) -> None:
         import difflib
@@ -157,7 +160,7 @@ class NoSuchVerb(click.UsageError):
 
 
 class Group(click.Group):
-    """Verbs below a verb: an unknown one names the one that is meant."""
+    """A group of verbs that suggests the intended verb for an unknown one."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):

@@ -1,7 +1,8 @@
-"""Signals that ask a command to end: it puts down what it holds, and its exit code is 128 + the signal's number.
+"""Signals that end a command: it stops cleanly, with exit code 128 + the signal's number.
 
-Between Python's last look for signals and a read of stdin one may come: the read then waits for a writer who may never come,
-and the signal with it. So the wait is cut into pieces, after each of which Python looks again.
+A signal may come between Python's last check and a read of stdin. The read would then wait for a writer that
+may never come, and the signal with it. So the wait is cut into pieces, and Python checks for signals after
+each.
 """
 
 import io
@@ -25,25 +26,25 @@ _asked: list[int] = []
 
 
 def listen() -> None:
-    """From now on the first of these signals is a KeyboardInterrupt, and a second one ends the process at once."""
+    """Turn the first of these signals into a KeyboardInterrupt; a second signal ends the process at once."""
     for number in _list_signals():
         signal.signal(number, _ask)
     sys.unraisablehook = _handle_unraisable
 
 
 def is_stop_requested() -> bool:
-    """Whether a signal came."""
+    """Return whether a signal came."""
     return bool(_asked)
 
 
 def exit_code(code: int) -> int:
-    """How a command ends that would have ended with `code`."""
+    """Return the exit code of a command that would have ended with `code`."""
     return 128 + _asked[0] if _asked else code
 
 
 @contextmanager
 def await_stop() -> Iterator[None]:
-    """Around what goes on until a signal comes: that is its end, and no failure."""
+    """Let a signal end the block normally, without a failure."""
     try:
         yield
     except BaseException:  # a signal inside a library may come out as any error
@@ -53,7 +54,7 @@ def await_stop() -> Iterator[None]:
 
 
 def _list_signals() -> list[signal.Signals]:
-    """Without those that were ignored from the start, as under nohup or in the background."""
+    """Return the signals to handle, without those ignored from the start, as under nohup or in the background."""
     return [number for number in _ASKING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -65,7 +66,7 @@ def _ask(number: int, _: FrameType | None) -> None:
 
 
 def _handle_unraisable(problem: "sys.UnraisableHookArgs") -> None:
-    """Python drops what is raised where nobody can catch it, such as the end of an object: then the signal comes again."""
+    """Repeat a signal whose KeyboardInterrupt Python dropped where nothing could catch it, as in a finalizer."""
     if not (_asked and problem.exc_type is KeyboardInterrupt):
         sys.__unraisablehook__(problem)
     elif hasattr(signal, "setitimer"):
@@ -78,7 +79,7 @@ def _ask_again(_: int, __: FrameType | None) -> None:
 
 
 class _Awaited(io.RawIOBase):
-    """A descriptor that is read once there is something to read."""
+    """A descriptor that is read only once there is something to read."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -111,7 +112,7 @@ class _Awaited(io.RawIOBase):
 
 
 def await_input() -> None:
-    """Let `sys.stdin` wait in pieces. Windows can wait so for sockets alone."""
+    """Make `sys.stdin` wait in pieces. On Windows only sockets can be awaited so, and nothing changes."""
     if os.name != "nt" and isinstance(sys.stdin, io.TextIOWrapper):
         raw = _Awaited(sys.stdin.fileno())
         sys.stdin = io.TextIOWrapper(io.BufferedReader(raw), sys.stdin.encoding, sys.stdin.errors)

@@ -1,4 +1,4 @@
-"""How a verb is declared: its name, the options of all verbs behind its own, and the base that it is about."""
+"""The declaration of verbs: name, own and common options, and the base that the verb works on."""
 
 import sys
 from collections.abc import Callable
@@ -36,9 +36,12 @@ def verb(
     cls: type[click.Command] = ActionCommand,
     **settings: Any,
 ) -> Callable[[_Callback], click.Command]:
-    """A verb, below another where a `group` is given. `formats` are those that it has besides those of all; the first of
-    them is its default. `action` is the one of the registry that it asks for, whose `commands.parameters` it takes: its
-    description begins the help, and the callback's docstring says what a terminal has besides."""
+    """Declare a verb, below another where a `group` is given.
+
+    `formats` are its own formats besides the common ones; the first is its default. `action` is its action in
+    the registry, whose `commands.parameters` it takes. The action's description begins the help, and the
+    callback's docstring continues it for the terminal.
+    """
 
     def decorate(callback: _Callback) -> click.Command:
         own_params = callback.__dict__.pop("__click_params__", [])
@@ -56,10 +59,12 @@ def verb(
 def base_verb(
     name: str, *, under: str = "", first_filter: str = "", tells: bool = True, reads: bool = False, **settings: Any
 ) -> Callable[[_Callback], click.Command]:
-    """A `verb` on an open base, which its callback is given first; an option --at says in which revision. What it returns is
-    printed: one result, or where `under` names what they are together, lines (`out.lines`). Then it `tells` what must be
-    known of the base. `first_filter` is the parameter with the filter that will be asked first. One that only `reads`, as all with
-    --at do, answers from HEAD while a merge has left conflicts in the files."""
+    """Declare a `verb` on an open base, which its callback gets first; the option --at names a revision.
+
+    The callback's result is printed: one result, or lines (`out.lines`) with the common name `under`. With
+    `tells`, the base's notices follow. `first_filter` is the parameter with the filter that is asked first. A
+    verb that only `reads`, as all do with --at, answers from HEAD while the files have merge conflicts.
+    """
 
     def decorate(callback: _Callback) -> click.Command:
         @wraps(callback)
@@ -82,8 +87,10 @@ def base_verb(
 
 
 def action_verb(action: str, name: str = "", under: click.Group | None = None) -> click.Command:
-    """The verb of an action that has nothing of its own at a terminal: it takes what the action takes and prints what that gives, its
-    `rows` a line each."""
+    """Declare the verb of an action without terminal features: it takes the action's input and prints its output.
+
+    The action's `rows` are printed a line each.
+    """
     definition = ACTIONS[action]
 
     @base_verb(name or action.replace("_", "-"), group=under, action=action, tells=False, reads=not definition.writes)
@@ -100,7 +107,7 @@ def action_verb(action: str, name: str = "", under: click.Group | None = None) -
 
 
 def group(name: str) -> Callable[[_Callback], click.Group]:
-    """A verb that has others below it."""
+    """Declare a verb with verbs below it."""
     from duckkb.cli.slips import Group
 
     return lambda callback: click.group(name, cls=Group, **_build_help(_read_summary(name), callback))(
@@ -109,18 +116,18 @@ def group(name: str) -> Callable[[_Callback], click.Group]:
 
 
 def _read_summary(name: str) -> str:
-    """What the overview says of a verb."""
+    """Return a verb's summary in the overview."""
     return BY_NAME[name].summary if name in BY_NAME else ""
 
 
 def _build_help(says: str, callback: _Callback) -> dict[str, str]:
-    """The help of a command: what is said of it elsewhere, then its docstring; and that in a sentence."""
+    """Build the help of a command from `says` and its docstring, and the short help from the first sentence."""
     text = "\n\n".join(filter(None, [says, cleandoc(callback.__doc__ or "")]))
     return {"help": text, "short_help": first_sentence(" ".join(text.partition("\n\n")[0].split()))}
 
 
 def serve_commands() -> None:
-    """From now on this process runs one command after another, and has threads."""
+    """Declare that this process runs many commands and has threads."""
     _process["is one command"] = False
 
 
@@ -130,7 +137,7 @@ def end(code: int = 1) -> NoReturn:
 
 
 def prepare_unopened() -> "Unopened":
-    """The base that the command line names, for what needs none that loads."""
+    """Return the base that the command line names, for tasks that load none."""
     from duckkb import app
 
     return app.prepare_unopened(read_front_options().get("kb"))
@@ -140,8 +147,11 @@ def prepare_unopened() -> "Unopened":
 def open_named_base(
     *, first_filter: str | None = None, at: str | None = None, reads: bool = False
 ) -> "Iterator[KnowledgeBase]":
-    """The base that the command line names, closed afterwards. `first_filter` and `at` as for `app.open`; for what only `reads` as
-    it is at HEAD, which is said, while its files are in conflict."""
+    """Open the base that the command line names, and close it at the end of the block.
+
+    `first_filter` and `at` are as for `app.open`. A command that only `reads` gets HEAD, with a note, while the
+    files are in conflict.
+    """
     from duckkb import app
     from duckkb.errors import NotFound, OntologyError, Unreadable
 
@@ -180,12 +190,12 @@ def open_named_base(
             if problem.code in ("E_NOT_FOUND", "E_UNKNOWN_TYPE"):
                 out.tell(
                     notice for notice in kb.notices if notice.code == "W_PARTIAL"
-                )  # it may be there, and out of sight
+                )  # it may exist without being visible
             raise
 
 
 def _find_operation() -> str:
-    """What git has begun in the repository of the base and not ended, such as a merge."""
+    """Return the unfinished git operation in the base's repository, such as a merge; empty without one."""
     from duckkb.truth.git import repository
 
     return repository.operation_in_progress(prepare_unopened().root) or ""
@@ -193,8 +203,11 @@ def _find_operation() -> str:
 
 @contextmanager
 def report_missing_verdict() -> "Iterator[None]":
-    """Around a command that gives a verdict: where it cannot, a format whose readers do not see stderr says so on stdout,
-    and the error in JSON carries `outcome`, as exit code 1 is that of findings too."""
+    """Report errors of a command that gives a verdict.
+
+    A format whose readers do not see stderr reports them on stdout. The error in JSON carries `outcome`, since
+    exit code 1 is also that of findings.
+    """
     from duckkb.errors import DuckkbError
 
     try:
@@ -211,7 +224,7 @@ def report_missing_verdict() -> "Iterator[None]":
 
 
 def _prefix() -> str:
-    """The folder of the base inside its repository, as far as both can be found."""
+    """Return the base's folder inside its repository; empty where either cannot be found."""
     from duckkb import config
     from duckkb.errors import DuckkbError
     from duckkb.truth.git import run
@@ -224,7 +237,7 @@ def _prefix() -> str:
 
 
 def _print_progress(label: str, count: int, total: int) -> None:
-    """A counter that rewrites its own line on a terminal."""
+    """Print a counter that rewrites its own line on a terminal."""
     end = "\n" if count >= total else ""
     with suppress(OSError):
         click.echo(f"\r{label} {count}/{total}{end}", nl=False, err=True)

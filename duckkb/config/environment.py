@@ -1,4 +1,4 @@
-"""Reads the environment. Nothing else in duckkb does."""
+"""The environment. No other module of duckkb reads it."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)\s*([kmgt]?)(?:i?b)?", re.IGNORECAS
 
 
 def environment(environ: Mapping[str, str] | None = None) -> Environment:
-    """What duckkb takes from the environment (`os.environ` where none is given); empty variables count as absent."""
+    """Return what duckkb takes from the environment (`os.environ` by default); empty variables count as absent."""
     variables = os.environ if environ is None else environ
     home = Path(variables.get("HOME") or Path.home())
     cache_home = variables.get("DUCKKB_CACHE_HOME")
@@ -35,7 +35,7 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
         writer=variables.get("DUCKKB_WRITER") or None,
         trust=variables.get("DUCKKB_TRUST") or None,
         backend=variables.get("DUCKKB_BACKEND") or None,
-        # A word that nobody expected switches the sandbox on: the safe side.
+        # An unknown word turns the sandbox on, to be safe.
         sandbox=variables.get("DUCKKB_SANDBOX", "").strip().lower() not in _OFF,
         agent=variables.get("DUCKKB_AGENT", "").strip().lower() not in _OFF,
         daemon=variables.get("DUCKKB_DAEMON", "").strip().lower(),
@@ -46,8 +46,11 @@ def environment(environ: Mapping[str, str] | None = None) -> Environment:
 
 
 def read_environment(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
-    """As `plain_around`; while a key is set (DUCKKB_ENCRYPTION_KEY) the cache folder is one in memory, where what is sealed in the
-    user's is opened. Raises `errors.StateError` (E_KEY), `errors.Unavailable` (E_KEY, E_IO)."""
+    """Return the environment of a base as `plain_around` does, with an unsealed cache folder while a key is set.
+
+    With DUCKKB_ENCRYPTION_KEY the cache folder is in memory, where the sealed state of the user's folder is
+    opened. Raises `errors.StateError` (E_KEY), `errors.Unavailable` (E_KEY, E_IO).
+    """
     env, variables = plain_around(root, environ), os.environ if environ is None else environ
     if not variables.get(SEAL_KEY) and not variables.get(SEAL_KEY_FILE):
         return env
@@ -57,10 +60,10 @@ def read_environment(root: Path | None, environ: Mapping[str, str] | None = None
 
 
 def plain_around(root: Path | None, environ: Mapping[str, str] | None = None) -> Environment:
-    """As `environment`, for one base: state and model cache that lie inside of it count as absent and cannot be written.
-    None: for what concerns no base.
+    """Return the environment of one base; None for tasks that concern no base.
 
-    Where the user's home is the clone or a folder in it, whoever made the clone could bring along what the user accepted.
+    State and model cache inside the base count as absent and cannot be written. Otherwise, where the user's
+    home is the clone or a folder in it, whoever made the clone could bring along what the user accepted.
     """
     env = environment(environ)
     state_home = apart(root, env.state_home.expanduser())
@@ -77,8 +80,9 @@ def plain_around(root: Path | None, environ: Mapping[str, str] | None = None) ->
 
 
 def byte_count(size: object) -> int | None:
-    """The bytes that a size names, as a number or as text with a unit of 1,024, of its square and so on; None for what is
-    no size above zero.
+    """Return the bytes that a size names: a number, or text with a unit of 1,024 or a power of that.
+
+    Returns None for what is not a size above zero.
 
     >>> byte_count("1.5 GB"), byte_count("20M"), byte_count(4096), byte_count("much")
     (1610612736, 20971520, 4096, None)
@@ -89,7 +93,7 @@ def byte_count(size: object) -> int | None:
 
 
 def _read_machine_settings(state_home: Path) -> dict[str, Any]:
-    """The settings of this machine; none where there are none that can be read."""
+    """Return this machine's settings; empty where there are none, or they cannot be read."""
     with suppress(OSError, ValueError, RecursionError):
         settings = json.loads((state_home / _MACHINE).read_bytes())
         return settings if isinstance(settings, dict) else {}
@@ -97,7 +101,10 @@ def _read_machine_settings(state_home: Path) -> dict[str, Any]:
 
 
 def apart(root: Path | None, folder: Path) -> Path:
-    """The folder, or one below which nothing is, where it could have come with the base. Inside a git work tree around the base a folder may be the user's own, as long as git does not track it."""
+    """Return the folder, or a place that cannot exist where the folder could have come with the base.
+
+    Inside a git work tree around the base, the folder may be the user's own, as long as git does not track it.
+    """
     if root is None:
         return folder
     place, around = folder.resolve(), run.find_repository(root)
@@ -108,39 +115,39 @@ def apart(root: Path | None, folder: Path) -> Path:
 
 
 def note_sealing() -> "tuple[Notice, ...]":
-    """What must be said of derived state that is sealed; nothing while no key is set."""
+    """Return notices on sealed derived state; none while no key is set."""
     sealing: Any = sys.modules.get("duckkb.config.sealing")
     return sealing.told() if sealing is not None else ()
 
 
 def secret(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The value of one variable that the configuration names as a key; None where it is absent or empty."""
+    """Return the value of a variable that the configuration names as a key; None where it is absent or empty."""
     variables = os.environ if environ is None else environ
     return variables.get(name, "").strip() or None
 
 
 def wants_color(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether a terminal may be sent colours: NO_COLOR is not set (https://no-color.org), and it is no dumb one."""
+    """Return whether a terminal may get colours: NO_COLOR is not set (https://no-color.org), and it is not dumb."""
     variables = os.environ if environ is None else environ
     return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
 def is_in_workflow(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether this is a job of GitHub's (or of a forge that is like it), where lines of the log can be commands."""
+    """Return whether this is a job of GitHub or a similar forge, where lines of the log can be commands."""
     variables = os.environ if environ is None else environ
     return variables.get("GITHUB_ACTIONS", "").lower() == "true"
 
 
 def forge_page(environ: Mapping[str, str] | None = None) -> str:
-    """The page of the repository that a job of GitHub's works on (`https://github.com/team/kb`); empty elsewhere."""
+    """Return the repository's page in a GitHub job (`https://github.com/team/kb`); empty elsewhere."""
     variables = os.environ if environ is None else environ
     server, repository = variables.get("GITHUB_SERVER_URL", ""), variables.get("GITHUB_REPOSITORY", "")
-    is_alike = variables.get("GITEA_ACTIONS") or variables.get("FORGEJO_ACTIONS")  # which have other addresses
+    is_alike = variables.get("GITEA_ACTIONS") or variables.get("FORGEJO_ACTIONS")  # their pages have other addresses
     is_known = re.fullmatch(r"https?://[\w.:-]+", server) and re.fullmatch(r"[\w.-]+/[\w.-]+", repository)
     return f"{server}/{repository}" if is_known and not is_alike else ""
 
 
 def _find_user_folder(variables: Mapping[str, str], name: str, default: Path) -> Path:
-    """Our folder in one of the XDG base folders; the standard says to ignore a relative path."""
+    """Return duckkb's folder in an XDG base folder; relative paths are ignored, as the standard says."""
     base = Path(variables.get(name) or default)
     return (base if base.is_absolute() else default) / "duckkb"

@@ -1,4 +1,4 @@
-"""Every setting and every environment variable of duckkb, once: the loader, the example file and the docs read these."""
+"""Every setting and environment variable of duckkb, once: the loader, the example file and the docs read these."""
 
 import json
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ class InnerPath(Struct, frozen=True):
 
 
 class Include(Struct, frozen=True):
-    """The one pattern that there is, written as text or as a list of it."""
+    """The single pattern of a setting, written as text or as a list of it."""
 
     def __str__(self) -> str:
         return "always this"
@@ -58,8 +58,12 @@ class Include(Struct, frozen=True):
 
 
 class Key(Struct, frozen=True):
-    """One setting. `name` is its dotted place in config.yaml, `attribute` that in `Settings`, whose standard is its default;
-    one of None means absent, and may be written so. `where` says what else may set it, for less than the whole base."""
+    """A setting.
+
+    `name` is its dotted place in config.yaml, and `attribute` its place in `Settings`, which holds its default.
+    A default of None means absent, and may be written so. `where` names what else may set it, for a part of the
+    base.
+    """
 
     name: str
     attribute: str
@@ -72,7 +76,7 @@ class Key(Struct, frozen=True):
         return self.of(_STANDARD)
 
     def of(self, settings: Settings) -> Any:
-        """Its value in these settings."""
+        """Return its value in these settings."""
         return attrgetter(self.attribute)(settings) if self.attribute else INCLUDE
 
     @property
@@ -286,13 +290,15 @@ SECTIONS: Mapping[str, str] = {
 }
 
 _OF_THE_BASE = ("layout.part", "merge.granularity", "global.models", "include")
-"""Settings that no variable changes: how truth is written and merged, and what is no single value."""
+"""Settings without an environment variable: how truth is written and merged, and settings that are not single
+values."""
 SETTING_VARIABLES: Mapping[str, Key] = {
     "DUCKKB_" + key.name.removeprefix("global.").replace(".", "_").upper(): key
     for key in KEYS
     if key.name not in _OF_THE_BASE
 }
-"""Every environment variable that stands over a setting for one process: DUCKKB_RERANK_TIMEOUT_MS over `global.rerank.timeout_ms`."""
+"""The environment variables that override a setting for one process: DUCKKB_RERANK_TIMEOUT_MS for
+`global.rerank.timeout_ms`."""
 
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
@@ -309,12 +315,14 @@ VARIABLES: Mapping[str, str] = {
     "XDG_CACHE_HOME": "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache.",
     "XDG_STATE_HOME": "The user's state folder; duckkb keeps what was trusted there, and this machine's `settings.json`. Default ~/.local/state.",
 }
-"""Every environment variable that duckkb reads. Those of `api_key_env` are named by the configuration instead."""
+"""Every environment variable that duckkb reads, except for those that the configuration names in `api_key_env`."""
 
 
 def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> Settings:
-    """Settings from the top of config.yaml, with the origin of each; every problem is noted in the section. `variables` of the
-    environment (as `SETTING_VARIABLES` names them) stand over what the file says."""
+    """Read the settings at the top of config.yaml, with the origin of each; problems are noted in the section.
+
+    `variables` of the environment, named as in `SETTING_VARIABLES`, override the file.
+    """
     sections = {path: _find_section(root, path) for path in _PATHS}
     for path, section in sections.items():
         section.refuse_unknown(_PATHS[path], _ELSEWHERE)
@@ -331,7 +339,7 @@ def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> 
     _check_model(sections[("global",)], values)
     _check_model_names(sections[("global",)], values)
     if values["global.models"]:
-        from duckkb.llm.registry import read_models  # few bases have any
+        from duckkb.llm.registry import read_models  # few bases configure any
 
         values["global.models"] = read_models(sections[("global",)].sub("models"), origins)
     _check_answer_model(sections[("global",)], values)
@@ -339,7 +347,7 @@ def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> 
 
 
 def _read_variable(root: Section, variable: str, text: str) -> Any:
-    """Read the value that the environment gives a setting; note a problem with the name of the variable."""
+    """Read a setting from the environment; note problems under the name of the variable."""
     key, value = SETTING_VARIABLES[variable], cast("Any", text)
     if isinstance(key.rule, (Whole, Number, Flag)):
         with suppress(ValueError):
@@ -357,7 +365,7 @@ def _find_section(root: Section, path: tuple[str, ...]) -> Section:
 
 
 def _list_paths() -> dict[tuple[str, ...], tuple[str, ...]]:
-    """By the place of a section the keys that may stand in it; types and policies beside the settings at the top."""
+    """Return the keys allowed in each section, by its place; types and policies besides the settings at the top."""
     steps = [tuple(key.name.split(".")) for key in KEYS]
     places = dict.fromkeys(path[:depth] for path in steps for depth in range(len(path)))
     inside = {at: dict.fromkeys(path[len(at)] for path in steps if path[: len(at)] == at) for at in places}
@@ -365,7 +373,7 @@ def _list_paths() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 _PATHS = _list_paths()
-_ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name that stands in several
+_ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name with several
 
 
 def _check_model(section: Section, values: Mapping[str, Any]) -> None:
@@ -377,7 +385,7 @@ def _check_model(section: Section, values: Mapping[str, Any]) -> None:
 
 
 def _check_model_names(section: Section, values: Mapping[str, Any]) -> None:
-    """An endpoint is asked for a model by its name, which is a part of what its answers are kept under."""
+    """Check that models asked at endpoints have names, which their requests and cached answers need."""
     for name in ("rerank", "expand"):
         method = values[f"global.{name}.method"]
         if method in ("http", "tei", "chat") and values[f"global.{name}.model"] is None:
@@ -386,7 +394,7 @@ def _check_model_names(section: Section, values: Mapping[str, Any]) -> None:
 
 
 def _check_answer_model(section: Section, values: Mapping[str, Any]) -> None:
-    """The model that answers questions is a row of the registry."""
+    """Check that the model that answers questions is a row of the registry."""
     model, models = values["global.ask.model"], values["global.models"]
     if model is not None and model not in models:
         remedy = suggest_known_names(model, models) if models else "add it to `global.models`"

@@ -1,5 +1,8 @@
-"""config.yaml and ontology/**/*.yaml -> Settings and Ontology, or every problem at once: where a base is, which of its files
-count (regular ones, no link is followed), what they say, and whether somebody wrote a key or password into them."""
+"""Loading of config.yaml and ontology/**/*.yaml into Settings and Ontology, or all problems at once.
+
+Finds the base and its files (regular ones; links are not followed), reads them, and searches them for keys and
+passwords.
+"""
 
 import os
 import re
@@ -25,7 +28,7 @@ from duckkb.settings import Environment, Settings
 
 
 class Loaded(Struct, frozen=True):
-    """A base's configuration. `documents` are the files it came from, config.yaml first; `env` what was around it."""
+    """A base's configuration. `documents` are its files, config.yaml first; `env` is the environment of the load."""
 
     root: Path
     settings: Settings
@@ -36,9 +39,12 @@ class Loaded(Struct, frozen=True):
 
 
 def load(root: Path, env: Environment, instead: Mapping[str, bytes | None] | None = None) -> Loaded:
-    """Read a base's configuration, with the bytes of some files of ontology/ (or `outside_files`) instead of what stands there
-    (None: as if the file were gone). Raises `errors.OntologyError` with all findings of settings and types together, and
-    `errors.StateError` (E_NO_KB) where there is no config.yaml."""
+    """Read a base's configuration.
+
+    `instead` has bytes that replace files of ontology/ (or `outside_files`); None stands for a removed file.
+    Raises `errors.OntologyError` with all findings of settings and types together, and `errors.StateError`
+    (E_NO_KB) without a config.yaml.
+    """
     recall_schemas(env)
     documents = read_documents(root, {**outside_files(outside_definitions(root, env)), **(instead or {})})
     first, ontology_documents = documents[0], documents[1:]
@@ -76,9 +82,11 @@ _SUFFIX = ".yaml"
 
 
 def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
-    """The folder of the knowledge base: the one named (`--kb`), else DUCKKB_KB, else the nearest one at or above
-    `start` with a config.yaml. In a sandbox `--kb` may name DUCKKB_KB or a base inside it only. Raises
-    `errors.StateError` (E_NO_KB), `errors.UsageError` (E_PATH)."""
+    """Return the base's folder: `explicit` (`--kb`), else DUCKKB_KB, else the nearest base at or above `start`.
+
+    In a sandbox `--kb` may only name DUCKKB_KB or a base inside it. Raises `errors.StateError` (E_NO_KB),
+    `errors.UsageError` (E_PATH).
+    """
     for folder_name, by in ((explicit, "--kb"), (env.kb, "DUCKKB_KB")):
         if folder_name == "":
             raise StateError(f"{by} is empty", "E_NO_KB", "name a folder, or `duckkb init` one")
@@ -105,8 +113,10 @@ def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
 
 
 def read_documents(root: Path, instead: Mapping[str, bytes | None]) -> tuple[Document, ...]:
-    """config.yaml, then the files of ontology/ by name, with the bytes given `instead` of some (None: gone). What cannot be
-    read is a document with a finding."""
+    """Return config.yaml, then the files of ontology/ by name, some replaced by `instead` (None: removed).
+
+    An unreadable file is a document with a finding.
+    """
     if not _has_config(root):
         raise StateError(f"{root} has no {CONFIG}", "E_NO_KB", f"duckkb init {root}")
     paths = [CONFIG, *_iter_ontology_paths(root)]
@@ -122,7 +132,7 @@ def read_documents(root: Path, instead: Mapping[str, bytes | None]) -> tuple[Doc
 
 
 def config_paths(root: Path) -> tuple[str, ...]:
-    """The files that make a base's configuration, relative to it: config.yaml, then those of ontology/ by name."""
+    """Return the files of a base's configuration, relative to it: config.yaml, then those of ontology/ by name."""
     return (CONFIG, *_iter_ontology_paths(root))
 
 
@@ -139,12 +149,12 @@ def _resolve_folder(start: Path, name: str) -> Path | None:
     try:
         return (start / Path(name).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):
-        # No such user, a loop of links, a NUL.
+        # An unknown user, a loop of links, or a NUL.
         return None
 
 
 def _has_config(folder: Path) -> bool:
-    """Whether config.yaml stands here in any form; a link or a device is refused later, by name."""
+    """Return whether config.yaml exists in any form; a link or a device is refused later, by name."""
     try:
         (folder / CONFIG).lstat()
     except (OSError, ValueError):
@@ -153,7 +163,7 @@ def _has_config(folder: Path) -> bool:
 
 
 def _iter_ontology_paths(root: Path) -> Iterator[str]:
-    """Paths relative to the base, in the order of their names. Hidden files are editors' own and passed over."""
+    """Yield paths relative to the base, in the order of their names, without hidden files, which editors make."""
     try:
         kind = (root / FOLDER).lstat().st_mode
     except FileNotFoundError:
@@ -171,7 +181,7 @@ def _walk(root: Path, folder: str) -> Iterator[str]:
                 (entry.name, entry.is_dir(follow_symlinks=False), entry.is_symlink()) for entry in entries
             )
     except OSError:
-        # Reading it as a file will say what is wrong with it.
+        # Reading it as a file reports the problem.
         yield folder
         return
     for name, is_folder, is_link in children:
@@ -202,7 +212,7 @@ def _read(root: Path, path: str) -> Document:
 
 
 def _has_lost_content(root: Path, path: str) -> bool:
-    from duckkb.truth.git import absent  # which asks git
+    from duckkb.truth.git import absent  # it runs git
 
     return absent.is_held_at_head(root, path)
 
@@ -216,8 +226,11 @@ Stamp = tuple[tuple[str, int, int, int, int], ...]
 
 
 def stamp(root: Path) -> Stamp:
-    """Path, size, mtime and ctime in ns and inode of config.yaml, each file of ontology/, and what this machine knows of
-    folders outside of bases; two that differ mean a new load."""
+    """Return a stamp of the configuration; a stamp that differs calls for a new load.
+
+    It has path, size, mtime and ctime in ns and inode of config.yaml and of each file of ontology/, and what
+    this machine remembers of folders outside bases.
+    """
     facts = []
     places = [(path, root / path) for path in config_paths(root)]
     for path, place in (*places, ("", environment().state_home.expanduser() / OUTSIDE)):
@@ -239,7 +252,7 @@ _REMEDY = "remove it, give the provider's key a new value, and name a variable w
 
 
 def secret_findings(document: Document) -> list[Finding]:
-    """One finding for each value that looks like a secret, by its form or by the name of its key."""
+    """Return a finding for each value that looks like a secret, by its form or by the name of its key."""
     message = "looks like a secret; keys come from the environment alone"
     return [
         Finding("E_CONFIG", message, document.path, document.line(place), _hide_secret_steps(place), _REMEDY)
@@ -248,14 +261,14 @@ def secret_findings(document: Document) -> list[Finding]:
 
 
 def drop_secret_findings(findings: list[Finding], secrets: list[Finding]) -> list[Finding]:
-    """Secrets' findings, and of the others those that cannot repeat one: what speaks of the same line might."""
+    """Return the secrets' findings, and the other findings that cannot repeat a secret: those about other lines."""
     secret_lines = {(finding.path, finding.line) for finding in secrets}
     safe_findings = [finding for finding in findings if _hide_secret_steps(finding.field) == finding.field]
     return [*secrets, *(finding for finding in safe_findings if (finding.path, finding.line) not in secret_lines)]
 
 
 def _hide_secret_steps(place: str) -> str:
-    """A pointer up to the first step that is a secret itself."""
+    """Return a pointer up to its first step that is itself a secret."""
     steps = place.split("/")
     secret = next((index for index, step in enumerate(steps) if looks_secret(step)), len(steps))
     return "/".join(steps[:secret])

@@ -1,7 +1,8 @@
-"""A base's settings with another embedding model in place of the configured one, before anything in config.yaml is changed.
+"""A base's settings with another embedding model, as if config.yaml named it.
 
-A model is named as config.yaml names it: by NAME alone, which changes `global.embedding_model` and nothing else, or by a YAML or
-JSON mapping `{embedding_model: NAME, embedding: {base_url: ...}}` whose keys take the place of those below `global:`.
+The model is given as config.yaml names it: by NAME alone, which changes only `global.embedding_model`, or by a
+YAML or JSON mapping `{embedding_model: NAME, embedding: {base_url: ...}}` whose keys replace those below
+`global:`.
 """
 
 import json
@@ -23,15 +24,20 @@ _REMEDY = "give NAME, or '{embedding_model: NAME, embedding: {base_url: URL, ...
 
 
 class OtherModel(Struct, frozen=True):
-    """The settings with the other model, and the `line` of config.yaml that switches to it: `embedding_model: NAME` below
-    `global:` where nothing else differs, else the whole of `global:`."""
+    """Settings with another model, and the `line` of config.yaml that switches to it.
+
+    The line is `embedding_model: NAME` below `global:` where nothing else differs, else the whole of `global:`.
+    """
 
     settings: Settings
     line: str
 
 
 def other_model(loaded: Loaded, model: str) -> OtherModel:
-    """A base with the model that a text names. Raises `errors.UsageError` where the text is none, or the settings would not load."""
+    """Return a base's settings with the model that a text names.
+
+    Raises `errors.UsageError` where the text is invalid, or the settings would not load.
+    """
     configuration = loaded.documents[0].value
     present: Mapping[str, Any] = configuration.get("global") or {}
     changes = _read_changes(model.strip(), present)
@@ -51,7 +57,7 @@ def other_model(loaded: Loaded, model: str) -> OtherModel:
 
 
 def _read_changes(model: str, present: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys below `global:` that a text changes, with their values."""
+    """Return the keys below `global:` that a text changes, with their values."""
     if not model.startswith("{"):
         if not model:
             raise UsageError("the model has no name", suggestion=_REMEDY)

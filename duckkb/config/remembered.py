@@ -1,11 +1,11 @@
-"""What this machine remembers of bases, in the user's state folder: hosts and keys that its user has accepted, and schemas that
-were checked and found sound. It lies outside of every clone, or a clone could bring it along.
+"""What this machine remembers of bases: trusted hosts and keys, and schemas that passed their check.
 
-It is kept in a few small JSON files under one lock. Whoever changes one reads it, changes it and replaces it while he alone holds
-that lock, so that of commands that run at once none takes away what another remembered; readers need no lock.
+It lies in the user's state folder, outside every clone; a clone could bring it along otherwise. It consists of
+a few small JSON files under one lock. A writer reads, changes and replaces a file while it holds that lock, so
+that concurrent commands lose no update; readers need no lock.
 
-A configuration is data from a clone. It may name hosts and key variables, but nothing is sent to a host and no key is
-read until the user has accepted exactly these values.
+A configuration is data from a clone. It may name hosts and key variables, but nothing is sent to a host and no
+key is read until the user has accepted exactly these values.
 """
 
 import hashlib
@@ -31,8 +31,10 @@ _MOST_SCHEMAS = 4096
 
 
 def demands(settings: Settings, kinds: Iterable[RecordType] = ()) -> dict[str, str]:
-    """The effective values that need trust, by the name of their setting; empty where there are none. `kinds` are the types of
-    the base, whose policies may name models of their own."""
+    """Return the effective values that need trust, by the name of their setting; empty without any.
+
+    `kinds` are the base's types, whose policies may name models of their own.
+    """
     embedding = settings.embedding
     values = {
         "global.embedding.base_url": embedding.address or embedding.base_url,
@@ -44,7 +46,7 @@ def demands(settings: Settings, kinds: Iterable[RecordType] = ()) -> dict[str, s
             values[f"{kind.name}.embedding.base_url"] = type_embedding.address
             values[f"{kind.name}.embedding.api_key_env"] = type_embedding.key_variable
     for name, endpoint in (("rerank", settings.rerank), ("expand", settings.expand)):
-        if endpoint.is_asked:  # also at the address of this machine: a clone must not send anything to a port of it
+        if endpoint.is_asked:  # even on this machine: a clone must not send anything to its ports
             values |= {f"global.{name}.base_url": endpoint.base_url, f"global.{name}.api_key_env": endpoint.api_key_env}
     for model in settings.models.values():
         for index, provider in enumerate(model.providers):
@@ -54,7 +56,7 @@ def demands(settings: Settings, kinds: Iterable[RecordType] = ()) -> dict[str, s
 
 
 def is_demanded(wanted: EmbeddingSettings, settings: Settings, kinds: Iterable[RecordType]) -> bool:
-    """Whether `demands` has the address and key variable of this model, so that whoever accepts them knows of it."""
+    """Return whether `demands` has this model's address and key variable, so that the user accepts them knowingly."""
     models = [settings.embedding, *(kind.settings(settings).embedding for kind in kinds)]
     return _read_demands(wanted) in [_read_demands(model) for model in models]
 
@@ -64,13 +66,16 @@ def _read_demands(model: EmbeddingSettings) -> tuple[str | None, str | None]:
 
 
 def trust_hash(demanded: Mapping[str, str]) -> str:
-    """SHA-256 (hex) of the demands; other settings do not change it."""
+    """Return the SHA-256 (hex) of the demands; other settings do not change it."""
     text = json.dumps(demanded, ensure_ascii=True, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def is_trusted(root: Path, settings: Settings, env: Environment, kinds: Iterable[RecordType] = ()) -> bool:
-    """Whether this run may follow the demands: there are none, DUCKKB_TRUST names them, or the user accepted them."""
+    """Return whether this run may follow the demands.
+
+    It may where there are none, DUCKKB_TRUST names them, or the user accepted them.
+    """
     demand_values = demands(settings, kinds)
     if not demand_values:
         return True
@@ -83,7 +88,7 @@ def _is_in_environment(digest: str, env: Environment) -> bool:
 
 
 def _read_hashes(root: Path, env: Environment) -> list[str]:
-    """The hashes of what the user accepts for this base: of its configuration, and of other models beside that."""
+    """Return the hashes that the user accepted for this base: of its configuration, and of other models beside it."""
     return _list_hashes(_read(env, _ACCEPTED).get(str(root.resolve())))
 
 
@@ -94,10 +99,10 @@ def _list_hashes(value: object) -> list[str]:
 def accept(
     root: Path, settings: Settings, env: Environment, kinds: Iterable[RecordType] = (), *, beside: bool = False
 ) -> str:
-    """Remember that the user accepts the demands of this base as they stand, and no others; or these `beside` those that were
-    accepted before. Returns their hash.
+    """Remember that the user accepts the base's current demands, and only these; return their hash.
 
-    Raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written.
+    With `beside`, earlier demands stay accepted too. Raises `errors.Unavailable` (E_IO) where the user's state
+    folder cannot be written.
     """
     digest = trust_hash(demands(settings, kinds))
     _keep(
@@ -110,7 +115,7 @@ def accept(
 
 
 def _keep(env: Environment, name: str, root: Path, change: Callable[[Any], Any]) -> None:
-    """Put what `change` makes of what a file of the state folder says of a base in its place."""
+    """Replace what a file of the state folder remembers of a base by the result of `change`."""
     base = str(root.resolve())
     with _hold_lock(env, name):
         entries = _read(env, name)
@@ -119,7 +124,10 @@ def _keep(env: Environment, name: str, root: Path, change: Callable[[Any], Any])
 
 @contextmanager
 def _hold_lock(env: Environment, name: str) -> Iterator[None]:
-    """Change a file as the only one who changes any. Raises `errors.Unavailable` (E_LOCKED naming who is at it, E_IO)."""
+    """Lock all files of the state folder for a change.
+
+    Raises `errors.Unavailable` (E_LOCKED naming the holder, E_IO).
+    """
     folder = env.state_home.expanduser()
     with ExitStack() as stack:
         try:
@@ -131,19 +139,21 @@ def _hold_lock(env: Environment, name: str) -> Iterator[None]:
 
 
 def outside_files(definitions: Mapping[str, Any]) -> dict[str, bytes | None]:
-    """Definitions of collections whose folders lie outside of a base, as `load` takes a file of the base."""
+    """Return definitions of collections whose folders lie outside a base, in the form of files that `load` takes."""
     data = json.dumps({"collections": dict(definitions)}).encode() if definitions else None
     return {THIS_MACHINE: data}
 
 
 def outside_definitions(root: Path, env: Environment) -> dict[str, Any]:
-    """The definitions of this base's collections whose folders lie outside of it, by name, as values."""
+    """Return the definitions of the base's collections whose folders lie outside it, by name, as values."""
     return _to_definitions(_read(env, OUTSIDE).get(str(root.resolve())))
 
 
 def change_outside(root: Path, env: Environment, change: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
-    """Put what `change` makes of them in their place, or nothing where it raises. Raises `errors.Unavailable` (E_LOCKED, E_IO)
-    where the user's state folder cannot be written."""
+    """Replace these definitions by the result of `change`; keep them where it raises.
+
+    Raises `errors.Unavailable` (E_LOCKED, E_IO) where the user's state folder cannot be written.
+    """
     _keep(env, OUTSIDE, root, lambda old_value: dict(change(_to_definitions(old_value))))
 
 
@@ -152,30 +162,33 @@ def _to_definitions(value: object) -> dict[str, Any]:
 
 
 def commands(settings: Settings, ontology: Ontology) -> dict[str, str]:
-    """The commands that the configuration names, by the name of their setting: none runs before it is trusted."""
+    """Return the commands that the configuration names, by their setting; none runs before it is trusted."""
     arch_commands = {"arch.command": settings.arch.command} if settings.arch.command else {}
     fetching = ontology.update_commands.items()
     return {**arch_commands, **{f"collections.{name}.source.update_command": command for name, command in fetching}}
 
 
 def are_commands_trusted(root: Path, commands: Mapping[str, str], env: Environment) -> bool:
-    """Whether this run may run exactly these commands: there are none, DUCKKB_TRUST names them, or the user accepted them."""
+    """Return whether this run may run exactly these commands.
+
+    It may where there are none, DUCKKB_TRUST names them, or the user accepted them.
+    """
     digest = trust_hash(commands)
     return not commands or _is_in_environment(digest, env) or _read(env, _COMMANDS).get(str(root.resolve())) == digest
 
 
 def accept_commands(root: Path, commands: Mapping[str, str], env: Environment) -> None:
-    """Remember that the user accepts them. Raises `errors.Unavailable` (E_IO)."""
+    """Remember that the user accepts these commands. Raises `errors.Unavailable` (E_IO)."""
     _keep(env, _COMMANDS, root, lambda _: trust_hash(commands))
 
 
 def recall_schemas(env: Environment) -> None:
-    """Take in which schemas were found sound (`ontology.schema_cache`); what is not remembered is checked once more."""
+    """Load which schemas passed their check (`ontology.schema_cache`); others are checked again."""
     schema_cache.recall(_read_schemas(env))
 
 
 def remember_schemas(env: Environment) -> None:
-    """Remember what was found sound since; where that cannot be written it is checked again another time."""
+    """Save the schemas that passed since; where they cannot be saved, they are checked again another time."""
     new_names = schema_cache.fresh()
     if new_names:
         with suppress(Unavailable), _hold_lock(env, _SOUND):
@@ -192,8 +205,10 @@ def _read_schemas(env: Environment) -> list[str]:
 
 
 def _read(env: Environment, name: str) -> dict[str, Any]:
-    """A file of the state folder. One that cannot be read means that nothing was accepted or found sound, never that all
-    was."""
+    """Read a file of the state folder.
+
+    An unreadable file means that nothing was accepted or passed, never that all was.
+    """
     try:
         content = json.loads((env.state_home.expanduser() / name).read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -202,7 +217,7 @@ def _read(env: Environment, name: str) -> dict[str, Any]:
 
 
 def _write(env: Environment, name: str, value: Mapping[str, Any]) -> None:
-    """Replace the file in one step, for who is alone; only the user may read it. Raises `errors.Unavailable` (E_IO)."""
+    """Replace a file atomically, readable only by the user; hold the lock. Raises `errors.Unavailable` (E_IO)."""
     path = env.state_home.expanduser() / name
     try:
         state.write_atomic(path, (json.dumps(value, indent=1, sort_keys=True) + "\n").encode(), mode=0o600)

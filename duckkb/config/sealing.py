@@ -1,4 +1,4 @@
-"""The key of derived state out of the environment, and what this process does while one is set. Imported in that case alone."""
+"""Sealing of derived state with a key from the environment. Imported only while such a key is set."""
 
 import atexit
 import os
@@ -22,8 +22,10 @@ _MOST_BYTES = 4096
 
 
 def seal_environment(env: Environment, given: Mapping[str, str]) -> Environment:
-    """The environment with the folder in memory for the user's cache folder, begun once in a process. Temporary files go there as
-    well, and no core file is written. Raises as `environment.read_environment`."""
+    """Return the environment with a cache folder in memory in place of the user's, begun once per process.
+
+    Temporary files go there too, and no core file is written. Raises as `environment.read_environment`.
+    """
     with _lock:
         disk = env.cache_home
         if disk not in _opened:
@@ -36,14 +38,14 @@ def seal_environment(env: Environment, given: Mapping[str, str]) -> Environment:
 
 
 def told() -> tuple[Notice, ...]:
-    """What must be said of what was sealed, once."""
+    """Return the notices on sealing, each once."""
     messages = [*_told]
     _told.clear()
     return tuple(Notice("W_SEALED", message) for message in messages)
 
 
 def end() -> None:
-    """Seal what changed, and leave nothing in memory that no other process uses; says as a notice why that failed."""
+    """Seal what changed, and drop from memory what no other process uses; a failure becomes a notice."""
     with _lock:
         homes = [*_opened.values()]
         _opened.clear()
@@ -55,7 +57,7 @@ atexit.register(end)
 
 
 def _read_key(variables: Mapping[str, str]) -> str:
-    """Raises `StateError` (E_KEY)."""
+    """Return the key; raises `StateError` (E_KEY)."""
     text, file = variables.get(SEAL_KEY, "").strip(), variables.get(SEAL_KEY_FILE, "").strip()
     if text and file:
         raise StateError(f"both {SEAL_KEY} and {SEAL_KEY_FILE} are set", "E_KEY", f"unset {SEAL_KEY}")
@@ -84,7 +86,7 @@ def _read(path: Path) -> str:
 
 def _keep_off_disk(home: SealedHome) -> None:
     tempfile.tempdir = str(home.temporary)
-    os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = tempfile.tempdir  # of git, and of what a base's commands run
+    os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = tempfile.tempdir  # for git, and for a base's commands
     if os.name != "nt":
         import resource
 

@@ -14,8 +14,10 @@ from duckkb.settings import ChatModelSettings, Settings
 
 
 def normalize_config(loaded: Loaded) -> dict[str, Any]:
-    """The configuration in the shape of config.yaml; each value is `{"value", "origin"}`, where the origin is
-    `default`, `path:line`, or the environment variable that gave it."""
+    """Return the configuration in the shape of config.yaml, each value as `{"value", "origin"}`.
+
+    The origin is `default`, `path:line`, or the environment variable that gave the value.
+    """
     configuration: dict[str, Any] = {}
     for key in KEYS:
         place = configuration
@@ -47,7 +49,7 @@ def normalize_config(loaded: Loaded) -> dict[str, Any]:
 
 
 class _Origin:
-    """Where a value stands: the place of its pointer in the first document that has it."""
+    """The origin of a value: the place of its pointer in the first document that has it."""
 
     def __init__(self, documents: tuple[Document, ...]) -> None:
         self._documents = documents
@@ -92,13 +94,13 @@ def _type(kind: RecordType, group: str, origin: _Origin) -> dict[str, Any]:
 
 
 def _describe_collection(kind: RecordType) -> dict[str, Any]:
-    """A collection as its definition has it."""
+    """Return a collection in the form of its definition."""
     policy = dict(kind.policy.source) if kind.policy else {}
     return {key: _make_leaf(value, kind.place) for key, value in (("table", kind.table), ("policy", policy))}
 
 
 def _describe_model(row: ChatModelSettings, settings: Settings) -> dict[str, Any]:
-    """A row of the registry of chat models; its providers in their order."""
+    """Return a row of the registry of chat models, with its providers in their order."""
 
     def leaves(values: Mapping[str, Any], at: str) -> dict[str, Any]:
         return {

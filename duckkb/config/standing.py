@@ -1,4 +1,4 @@
-"""A folder of the user's own that stands for a base of which there is no clone here: what is published of it is asked."""
+"""Stand-ins: folders of the user's own for published bases without a clone here."""
 
 from hashlib import blake2b
 from pathlib import Path
@@ -13,7 +13,10 @@ _MARK = "# This folder stands for a base that is asked where it is published (du
 
 
 def stand_in(backend: str) -> Path:
-    """The folder for an address; raises `errors.Unavailable` (E_IO) where the user's state folder cannot be written."""
+    """Return the stand-in for an address.
+
+    Raises `errors.Unavailable` (E_IO) where the state folder cannot be written.
+    """
     folder = plain_around(None).state_home / _FOLDER / blake2b(backend.encode(), digest_size=12).hexdigest()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -29,7 +32,7 @@ def stand_in(backend: str) -> Path:
 
 
 def is_stand_in(root: Path) -> bool:
-    """Whether a folder is such a one."""
+    """Return whether a folder is a stand-in."""
     try:
         return (root / CONFIG).read_text("utf-8") == _MARK
     except (OSError, ValueError):

@@ -1,1 +1,1 @@
-"""A knowledge base as the retriever of other frameworks: `langchain`, `llamaindex`. Each needs the extra of its name."""
+"""Retrievers over a knowledge base for `langchain` and `llamaindex`. Each needs the extra of its name."""

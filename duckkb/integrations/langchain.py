@@ -1,4 +1,4 @@
-"""A knowledge base as a retriever of LangChain.
+"""A LangChain retriever over a knowledge base.
 
     from duckkb.integrations.langchain import LangChainRetriever
     retriever = LangChainRetriever(base="path/to/kb", type="Document", limit=4)
@@ -19,8 +19,13 @@ from duckkb.queries import Mode
 
 
 class LangChainRetriever(BaseRetriever):
-    """Finds passages of one `type` or collection, or of all, by `mode` (None: as the ontology has it) among the records that
-    satisfy `where`. `base` is an open `KnowledgeBase`, or a path, which is opened when it is first asked and is to be closed."""
+    """A LangChain retriever of passages from records that satisfy `where`.
+
+    It searches one `type` or collection, or all.
+
+    `mode` None means the ontology's. `base` is an open `KnowledgeBase`, or a path, which is opened at the first
+    question and has to be closed with `close`.
+    """
 
     base: Any
     type: str = "all"
@@ -40,5 +45,5 @@ class LangChainRetriever(BaseRetriever):
         ]
 
     def close(self) -> None:
-        """Close a base that was opened here."""
+        """Close the base if this retriever opened it."""
         self._passages.close()

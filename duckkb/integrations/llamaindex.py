@@ -1,4 +1,4 @@
-"""A knowledge base as a retriever of LlamaIndex.
+"""A LlamaIndex retriever over a knowledge base.
 
     from duckkb.integrations.llamaindex import LlamaIndexRetriever
     retriever = LlamaIndexRetriever("path/to/kb", type="Document", limit=4)
@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
 
 class LlamaIndexRetriever(BaseRetriever):
-    """As that of LangChain: finds passages of one `type` or collection, or of all, by `mode` (None: as the ontology has it) among
-    the records that satisfy `where`. `base` is an open one, or a path, which is opened when it is first asked and is to be
-    closed."""
+    """A LlamaIndex retriever of passages from records that satisfy `where`.
+
+    It searches one `type` or collection, or all.
+
+    `mode` None means the ontology's. `base` is an open `KnowledgeBase`, or a path, which is opened at the first
+    question and has to be closed with `close`.
+    """
 
     def __init__(
         self,
@@ -49,5 +53,5 @@ class LlamaIndexRetriever(BaseRetriever):
         ]
 
     def close(self) -> None:
-        """Close a base that was opened here."""
+        """Close the base if this retriever opened it."""
         self._passages.close()

@@ -1,4 +1,4 @@
-"""What retrievers give: the passages that a question finds, each with where it stands."""
+"""The passages that retrievers return, each with its source."""
 
 import json
 import warnings
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
 
 
 class RetrievedPassage(Struct, frozen=True):
-    """The chunk in which a question found a record, or the record where it has none. `metadata`: `uri` (a citation, which `duckkb
-    get` resolves), `type`, `identity`, `score`; `field` and `seq` of a chunk; `path`, `line` (from 1) and `commit` where the base
-    lies in git; and `degraded`, what the search went without."""
+    """A passage: the chunk in which a question found a record, or the whole record where it has no chunk.
+
+    `metadata` always has `uri` (a citation, which `duckkb get` resolves), `type`, `identity` and `score`. A
+    chunk adds `field` and `seq`; a base in git adds `path`, `line` (from 1) and `commit`. `degraded` lists what
+    the search had to leave out.
+    """
 
     text: str
     score: float
@@ -29,7 +32,7 @@ class RetrievedPassage(Struct, frozen=True):
 
 
 class Passages:
-    """The passages of a base: of an open one, or of a path, which is opened when it is first asked."""
+    """A source of passages from an open base, or from a path, which is opened at the first question."""
 
     def __init__(self, base: "KnowledgeBase | Path | str") -> None:
         self._given = base
@@ -38,8 +41,11 @@ class Passages:
     def ask(
         self, question: str, type: str = "all", *, mode: "Mode | None" = None, where: str | None = None, limit: int = 10
     ) -> list[RetrievedPassage]:
-        """Those of one type or collection, or of all; best first. Raises as `KnowledgeBase.find`. What an answer went without is
-        also a warning (UserWarning), as there may be no passage to say it."""
+        """Return the passages of one type or collection, or of all; best first.
+
+        Raises as `KnowledgeBase.find` does. Degradations are also warned of (UserWarning), since there may be
+        no passage that carries them.
+        """
         kb = self._base()
         result = kb.find(type, question, mode=mode, where=where, limit=limit)
         messages = [
@@ -59,7 +65,7 @@ class Passages:
         ]
 
     def close(self) -> None:
-        """Close a base that was opened here."""
+        """Close the base if it was opened here."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
@@ -106,5 +112,5 @@ def _build_metadata(hit: "Hit", origin: "Origin | None", *, is_document: bool) -
 
 
 def _format_identity(identity: Any) -> str:
-    """An identity as citations have it."""
+    """Return an identity as citations write it."""
     return json.dumps(identity, ensure_ascii=False) if isinstance(identity, tuple) else str(identity)

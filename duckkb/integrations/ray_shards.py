@@ -1,10 +1,10 @@
-"""The shards of an index job on a cluster of Ray.
+"""The shards of an index job, built on a Ray cluster.
 
     duckkb index build --executor ray:10.0.0.5:6379 --shards 64 --out /shared/shards
 
-Each shard is one task, which opens the base by its path and makes the shard as `index build --shard` does; the base and the folder have
-to lie at the same paths on every machine. A task whose worker is lost is given to another one, which goes on where that
-had stopped. Needs the extra `ray`.
+Each shard is a task, which opens the base by its path and builds the shard as `index build --shard` does. The
+base and the folder must be at the same paths on every machine. A task whose worker is lost moves to another
+worker, which continues from where it stopped. Needs the extra `ray`.
 """
 
 import os
@@ -24,9 +24,12 @@ _RETRIES = 8
 def build_shards(
     root: Path, count: int, out: Path, *, address: str = "", everything: bool = False, lock_timeout: float = 60.0
 ) -> Iterator[ShardBuilt]:
-    """Make all shards of a base, and give each as it is done. Without an `address` Ray is started on this machine, on its loopback
-    alone, and ended afterwards. Raises `errors.Unavailable` (E_EXECUTOR) without Ray, where nobody answers at the address, or where
-    a shard's workers were lost time and again; and what making a shard raises."""
+    """Build all shards of a base, and yield each when it is done.
+
+    Without an `address`, Ray is started on this machine, on its loopback alone, and stopped afterwards. Raises
+    `errors.Unavailable` (E_EXECUTOR) without Ray, where nobody answers at the address, and where a shard's
+    workers were lost repeatedly. Also raises what building a shard raises.
+    """
     ray = _connect_ray(address)
     try:
         task = ray.remote(max_retries=_RETRIES, num_cpus=1)(_build)
@@ -52,17 +55,17 @@ def _collect_answers(ray: Any, finished_tasks: list[Any]) -> Iterator[ShardBuilt
 
 
 def _build(shard: Shard, root: str, out: str, everything: bool, lock_timeout: float) -> "ShardBuilt | DuckkbError":
-    """In a worker. A lost one may still be ending, so the shard is waited for."""
+    """Build a shard in a worker. Waits for the shard's lock, since a lost worker may still be ending."""
     try:
         with app.open(root, lock_timeout=lock_timeout) as kb:
             return kb.index_build_shard(shard, Path(out), everything=everything, options=JobOptions(wait=True))
-    except DuckkbError as problem:  # which a retry does not mend; given back so that it can be sent
+    except DuckkbError as problem:  # a retry would not help; returned, since results are sent
         arguments = problem.message, problem.code, problem.suggestion, dict(problem.details), tuple(problem.findings)
         return DuckkbError(*arguments, problem.exit_code)
 
 
 def _connect_ray(address: str) -> Any:
-    """Ray, connected; it counts nothing for its makers, and nothing of it listens beyond this machine."""
+    """Return a connected Ray, which reports no usage and listens only on this machine."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray

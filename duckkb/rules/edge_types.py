@@ -1,4 +1,4 @@
-"""Edge types that a base lacks: between which types records would be edges."""
+"""Suggestions of edge types that a base lacks, from the types that records' edges would join."""
 
 from contextlib import suppress
 from typing import Any
@@ -8,8 +8,11 @@ from duckkb.truth.files.tree import Tree, end_identity
 
 
 def suggest_edge_type(tree: Tree, start: Any, end: Any, name: str = "") -> str:
-    """The command that makes an edge type, of this name or of its ends', between the types that have the nodes which an edge
-    names; empty where not both are there, or in several types."""
+    """Return the command that makes an edge type between the types of two nodes that an edge names.
+
+    Names the edge type `name`, else after its ends. Returns an empty text unless each node exists in exactly
+    one type.
+    """
     types = [_list_types(tree, value) for value in (start, end)]
     if any(len(names) != 1 for names in types):
         return ""

@@ -1,6 +1,6 @@
-"""Integrity: every rule that records and their files keep, once. Writes, `check`, `check --since` and merges ask them all.
+"""The integrity rules of records and their files. Writes, `check`, `check --since` and merges apply them.
 
-A rule is a function of a view of the base and a type that yields findings, and a line in `RULES`, at the end.
+A rule is a function that yields the findings of a type in a view of the base, and a line in `RULES`, at the end.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,7 +23,10 @@ from duckkb.truth.files.tree import Ambiguous, Ref, end_identity
 
 
 def type_names(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """A type's name and its folder's are not reserved: they were free when the base was made, or nobody asked."""
+    """Check that the names of a type and of its folder are not reserved.
+
+    The name may have been reserved after the base was made, or a write was never checked.
+    """
     path, _, line = kind.place.rpartition(":")
     if kind.is_collection and (why := describe_reservation(kind.name)):
         remedy = f"duckkb col rename {kind.name} NEW"
@@ -35,7 +38,7 @@ def type_names(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def parts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """A part is sorted, not too large, and has nothing beside its lines."""
+    """Check that a part is sorted and not too large, and holds nothing besides its lines."""
     for part in view.parts(kind) if kind.source is None else ():
         if not part.sorted:
             yield Finding("E_NOT_CANONICAL", "the lines are not sorted by identity", part.path, remedy="duckkb fmt")
@@ -48,7 +51,7 @@ def parts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """A file of a document collection is read, and all of it."""
+    """Check that each file of a document collection was read, and read whole."""
     for part in view.parts(kind) if kind.source is not None and kind.kind == "node" else ():
         yield from part.findings
         for row in part.rows:
@@ -71,7 +74,7 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """A line is complete, in canonical form and in the folder of its day, and shows all that it holds."""
+    """Check that a line is complete, canonical, in the folder of its day, and has no invisible characters."""
     for row in (row for part in view.parts(kind) for row in part.rows):
         yield from check_spelling(row)
         if may_hold_invisible(row.line):
@@ -85,7 +88,7 @@ def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def check_spelling(row: StoredRow) -> Iterator[Finding]:
-    """What `duckkb fmt` would write otherwise in a line."""
+    """Report what `duckkb fmt` would write otherwise in a line."""
     if not row.complete:
         yield make_finding(row, "E_INCOMPLETE", "the line lacks __id or times", "duckkb fmt")
     elif not row.canonical:
@@ -93,7 +96,7 @@ def check_spelling(row: StoredRow) -> Iterator[Finding]:
 
 
 def describe_misplacement(path: str, created_at: str) -> str:
-    """A sentence on a record that was not created on the day of its folder, else empty."""
+    """Return a sentence on a record that is not in the folder of its day; empty where it is."""
     address, day = layout.parse_part(path), created_at[:10].replace("-", "")
     if address is None or not day or day == address.day:
         return ""
@@ -101,7 +104,7 @@ def describe_misplacement(path: str, created_at: str) -> str:
 
 
 def schema(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """A record fits its type."""
+    """Check that a record fits its type."""
     validator = view.validator(kind)
     for row in view.rows(kind):
         if not validator.is_valid(row.record.fields):
@@ -113,7 +116,7 @@ def schema(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def lengths(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """Given vectors are as long as the others of their field; what the policy fixes the schema says."""
+    """Check that the given vectors of a field are equally long. The schema reports lengths that the policy fixes."""
     fields = [name for name, field in kind.given_vectors.items() if not field.dimension]
     dimensions = dict(view.lengths(kind)) if fields else {}
     for row in view.compared(kind) if fields else ():
@@ -126,7 +129,7 @@ def lengths(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def length_problem(value: list[Any], expected: int) -> str:
-    """What is wrong with the length of a vector, beside vectors of the length `expected`; empty where nothing is."""
+    """Return what is wrong with a vector among vectors of the length `expected`; empty where nothing is."""
     if len(value) == expected:
         return ""
     return f"has {len(value)} numbers, the others have {expected}; only these are searched (rule: vector)"
@@ -137,7 +140,7 @@ def length_remedy(expected: int) -> str:
 
 
 def duplicates(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """An identity stands once."""
+    """Check that no identity occurs twice."""
     for identity, rows in view.duplicates(kind).items():
         places = ", ".join(f"{row.path}:{row.line_no}" for row in rows)
         message = f"{kind.name} {identity_text(identity)} stands {len(rows)} times: {places}"
@@ -146,7 +149,10 @@ def duplicates(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def id_clashes(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """An `__id` is that of one record. A write brings none about: in memory the later record has a free one."""
+    """Check that an `__id` belongs to one record only.
+
+    Writes never cause a clash: in memory the later record gets a free id.
+    """
     for number, rows in view.tree.id_clashes(kind).items():
         names = " and ".join(identity_text(row.record.identity) for row in rows)
         for row in rows[1:]:
@@ -154,7 +160,10 @@ def id_clashes(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """A text of which keys are made stands under one key alone. Those that have it already may be written as they are."""
+    """Check that a text of which keys are made has a single key.
+
+    Records whose text is stored twice already may be rewritten.
+    """
     key_field = kind.generated.of if kind.generated is not None else ""
     first: dict[str, Record] = {}
     for row in view.compared(kind) if key_field else ():
@@ -175,15 +184,20 @@ def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def read_key_text(kind: RecordType, record: Record) -> str | None:
-    """The text of which a record's key would be made; None where it has none, or its type makes no keys of texts."""
+    """Return the text of which a record's key would be made.
+
+    Returns None where it has no such text, or its type makes no keys of texts.
+    """
     generator = kind.generated
     text = record.fields.get(generator.of) if generator is not None and generator.of else None
     return text if isinstance(text, str) else None
 
 
 def refuse_mass_deletion(deleted: Mapping[str, tuple[int, int]], limit: Shrink) -> None:
-    """Raise `errors.Refused` (E_SHRINK) where a change, whatever makes it, deletes more records of a type than may go
-    unasked: by type how many of how many."""
+    """Raise `errors.Refused` (E_SHRINK) where a change deletes more records of a type than `limit` allows.
+
+    `deleted` has by type how many records of how many are deleted.
+    """
     for name, (count, total) in deleted.items():
         if count > limit.most(total):
             raise Refused(
@@ -194,7 +208,7 @@ def refuse_mass_deletion(deleted: Mapping[str, tuple[int, int]], limit: Shrink) 
 
 
 def ends(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """Both ends of an edge exist, each in exactly one of the types that it may have."""
+    """Check that both ends of an edge exist, each in exactly one of its allowed types."""
     if isinstance(kind, EdgeType):
         dangling_ends = (
             (row, name, end)
@@ -210,7 +224,7 @@ def ends(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def _check_links(dangling_ends: Iterable[tuple[StoredRow, str, Ambiguous | None]]) -> Iterator[Finding]:
-    """Links between documents that lead to none; a name that several have is said once."""
+    """Report links between documents that lead nowhere; report each ambiguous name only once."""
     ambiguous = set[str]()
     for row, name, end in dangling_ends:
         target = identity_text(end_identity(component_of(row.record.fields[name])))
@@ -243,7 +257,7 @@ def _report_dangling_end(view: BaseView, kind: EdgeType, row: StoredRow, name: s
 
 
 def check_left_edges(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """No edge stays that names a node which a write takes away."""
+    """Check that no edge remains that names a node which a write deletes."""
     if isinstance(kind, EdgeType):
         for row, (name, identity) in view.left_behind(kind):
             who = f"{kind.name} {identity_text(row.record.identity)}"
@@ -252,11 +266,11 @@ def check_left_edges(view: BaseView, kind: RecordType) -> Iterator[Finding]:
 
 
 def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
-    """1:N lets a `to` have one `from`; N:1 lets a `from` have one `to`; 1:1 both."""
+    """Check the cardinality of edges: 1:N lets a `to` have one `from`, N:1 a `from` one `to`, 1:1 both."""
     if not isinstance(kind, EdgeType) or not (sides := list_limited_ends(kind)):
         return
     seen_nodes: set[tuple[int, Ref]] = set()
-    for row in sorted(view.compared(kind), key=lambda row: view.before(row) is None):  # what is stored comes first
+    for row in sorted(view.compared(kind), key=lambda row: view.before(row) is None):  # stored records first
         end_pair = view.ends(kind, row.record.identity)
         nodes = [(side, node) for side in sides if (node := end_pair[side]) and not isinstance(node, Ambiguous)]
         too_many = [
@@ -267,12 +281,12 @@ def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
             yield make_finding(
                 row, "E_CARDINALITY", message, f"delete the other {kind.name} edge, or change `cardinality`"
             )
-        if not (too_many and view.is_write):  # what is refused stands in nobody's way
+        if not (too_many and view.is_write):  # a refused edge does not count against others
             seen_nodes.update(nodes)
 
 
 def list_limited_ends(kind: EdgeType) -> tuple[int, ...]:
-    """The ends (0 from, 1 to) that may stand in at most one edge of this type."""
+    """Return the ends (0 from, 1 to) that may be in at most one edge of this type."""
     return {"1:1": (0, 1), "1:N": (1,), "N:1": (0,), "N:N": ()}[kind.cardinality]
 
 
@@ -292,7 +306,7 @@ BEFORE_WRITE = tuple(rule for rule in RULES if rule.written)
 
 
 def findings(view: BaseView, rules: Collection[IntegrityRule] = RULES) -> Iterator[Finding]:
-    """Everything that breaks one of `rules` in what `view` looks at, type by type."""
+    """Yield every violation of `rules` in a view, type by type."""
     for kind in view.kinds:
         for rule in rules:
             yield from rule.find(view, kind)

@@ -1,8 +1,8 @@
-r"""Characters that a reviewer does not see: controls, what reorders a line, what has no width, tags; and letters that he
-takes for others. Made visible, or named.
+"""Characters that a reviewer cannot see, and letters easily taken for others, made visible or named.
 
-What some writing needs is left alone where it needs it: joiners inside emoji and inside words of the scripts that join,
-the form of an emoji, the variant of a Chinese character.
+Invisible are controls, characters that reorder a line or have no width, and tags. Characters that a script
+needs stay where it needs them: joiners inside emoji and inside words of joining scripts, variants of emoji and
+of Chinese characters.
 """
 
 import json
@@ -24,7 +24,7 @@ _KINDS = (
     ("a tag character", re.compile(f"[{_TAGS}]")),
 )
 _EMOJI_FORM, _TEXT_FORM, _JOINER, _NON_JOINER = "\ufe0f", "\ufe0e", "\u200d", "\u200c"
-# Scripts whose letters take other forms beside others: Arabic, Syriac, N'Ko and those of India and its neighbours, from
+# Scripts whose letters change form beside others: Arabic, Syriac, N'Ko and those of India and its neighbours, from
 # Tifinagh to Adlam and Brahmi's descendants beyond the first plane.
 _JOINING = re.compile(
     "[\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1900-\u1cff\u2d30-\u2d7f\ua840-\ua8ff\ua980-\ua9ff\uaae0-\uabff"
@@ -32,7 +32,7 @@ _JOINING = re.compile(
 )
 _KEYCAP = frozenset("0123456789#*")
 _ESCAPED = re.compile(r"\\u|\\[bf]")
-# How what is not seen begins in UTF-8, and escapes.
+# The first bytes of invisible characters in UTF-8, and escapes.
 _BEGINNINGS = (
     b"\\u", b"\\b", b"\\f", b"\xc2", b"\xcd\x8f", b"\xd8\x9c", b"\xe1\x85", b"\xe1\x9e", b"\xe1\xa0", b"\xe2\x80", b"\xe2\x81",
     b"\xe3\x85\xa4", b"\xef\xb8", b"\xef\xbb\xbf", b"\xef\xbe\xa0", b"\xef\xbf", b"\xf3\xa0",
@@ -40,7 +40,7 @@ _BEGINNINGS = (
 _JSON_ESCAPE = re.compile(r"\\(?:u[0-9a-f]{4}|.)")
 _LETTERS = re.compile(r"[^\W\d_]+")
 _LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
-# Letters of Greek, Cyrillic, Armenian and Cherokee, and forms of Latin ones, that are drawn as Latin letters are.
+# Letters of Greek, Cyrillic, Armenian and Cherokee, and forms of Latin ones, that look like Latin letters.
 _LOOK_ALIKES = re.compile(
     "[\u0391\u0392\u0395-\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7\u03b1\u03b9\u03bd\u03bf\u03c1\u03c5\u03f2\u03f3"
     "\u0405\u0406\u0408\u0410\u0412\u0415\u041a\u041c-\u041e\u0420-\u0423\u0425\u0430\u0435\u043e\u0440\u0441\u0443\u0445"
@@ -51,20 +51,20 @@ _SCRIPTS = {"GREEK": "Greek", "CYRILLIC": "Cyrillic", "ARMENIAN": "Armenian", "C
 
 
 def escape(character: str) -> str:
-    """A character by its number, as JSON and Python have it: `\\u202e`."""
+    r"""Return a character's escape as JSON and Python write it: `\u202e`."""
     number = ord(character)
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def invisible_in(text: str) -> Iterator[tuple[int, str]]:
-    """The places and characters of a text that a reviewer would not see; LF and tab are seen."""
+    """Yield the places and characters of a text that a reviewer cannot see; LF and tab count as visible."""
     for match in _ANY.finditer(text):
         if not _is_meaningful(text, match.start()):
             yield match.start(), match[0]
 
 
 def visible(text: str, escape: Callable[[str], str] = escape) -> str:
-    r"""A text with what is not seen as escapes.
+    r"""Return a text with its invisible characters escaped.
 
     >>> visible("ab\u202ec\u200bd")
     'ab\\u202ec\\u200bd'
@@ -106,21 +106,24 @@ def _can_join(character: str) -> bool:
 
 
 def may_hold_invisible(line: bytes) -> bool:
-    """Whether a line, in canonical form, may hold what nobody sees. Quick: most lines do not."""
+    """Return whether a canonical line may hold invisible characters: a fast test that most lines do not pass."""
     if line.isascii():
         return b"\\" in line and _ESCAPED.search(line.decode()) is not None
     return any(map(line.__contains__, _BEGINNINGS))
 
 
 def invisible_fields(fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The fields of a record whose texts hold what nobody sees, each with a sentence on it."""
+    """Yield the fields of a record whose texts hold invisible characters, each with a sentence on it."""
     for name, value in fields.items():
         if message := _describe_characters(_count_invisible(value)):
             yield name, message
 
 
 def invisible_in_change(before: str | None, after: str | None) -> str:
-    """The sentence on a field that changed, given as JSON text: on what the new side has more of; empty where it has not."""
+    """Return a sentence on the invisible characters that a change of a field adds; empty where it adds none.
+
+    Both sides are given as JSON text.
+    """
     if after is None or not (_ESCAPED.search(after) or next(invisible_in(after), None)):
         return ""
     more = _count_invisible(json.loads(after))
@@ -154,11 +157,12 @@ def _describe_characters(counts: Counter[str]) -> str:
 
 
 def describe_mixed_scripts(identity: str) -> str:
-    """A sentence on a word of an identity, as the command line writes it, that mixes Latin letters with others that look like
-    Latin ones, else empty.
+    """Return a sentence on a word of an identity that mixes Latin letters with lookalikes; empty without one.
 
-    >>> describe_mixed_scripts("p\u0430ypal")
-    '`p\u0430ypal` mixes Latin letters with U+0430 (Cyrillic), which look like them'
+    `identity` is as the command line writes it.
+
+    >>> describe_mixed_scripts("pаypal")
+    '`pаypal` mixes Latin letters with U+0430 (Cyrillic), which look like them'
     """
     text = _JSON_ESCAPE.sub(" ", identity) if identity.startswith("[") else identity
     for word in [] if text.isascii() else _LETTERS.findall(text):

@@ -1,4 +1,4 @@
-"""What a rule is and what it is asked of: a base as it lies, or as it would be with the changes of a write."""
+"""Integrity rules, and the views of a base that they check: as it is, or as it would be after a write."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -17,8 +17,11 @@ from duckkb.truth.files.tree import Ambiguous, End, Ref, Tree, end_identity
 
 
 class BaseView:
-    """All of a base. A view of less says by its methods what is looked at: `parts` as files, `rows` by themselves, `linked`
-    by where their ends lead, `compared` with the other records of their type."""
+    """The view of a whole base.
+
+    Subclasses view less of it. They override `parts` (the files), `rows` (records by themselves), `linked`
+    (records whose ends are followed) and `compared` (records compared with the others of their type).
+    """
 
     is_write = False
 
@@ -28,13 +31,13 @@ class BaseView:
         validator: Callable[[RecordType], Validator],
         lengths: Callable[[RecordType], Mapping[str, int]],
     ) -> None:
-        """`lengths` says how long the vectors are that the records of a type give, by field."""
+        """Make a view of a tree. `lengths` returns the lengths of a type's given vectors by field."""
         self.tree, self.validator, self.lengths = tree, validator, lengths
         self._all: tuple[str, Sequence[StoredRow]] = ("", ())
 
     @property
     def kinds(self) -> Iterable[RecordType]:
-        """The types of which something is looked at."""
+        """The types with something to check."""
         return self.tree.ontology
 
     def parts(self, kind: RecordType) -> Sequence[Part]:
@@ -52,39 +55,39 @@ class BaseView:
         return self._all[1]
 
     def duplicates(self, kind: RecordType) -> Mapping[Identity, Sequence[StoredRow]]:
-        """Identities that stand in several lines, with those lines in path order."""
+        """Return the identities that are in several lines, with those lines in path order."""
         return self.tree.duplicates(kind)
 
     def ends(self, kind: EdgeType, edge: Identity) -> tuple[End, End]:
-        """What the two ends of an edge lead to."""
+        """Return the nodes at the two ends of an edge."""
         return self.tree.ends(kind, edge)
 
     def has_more_edges(self, kind: EdgeType, side: int, node: Ref) -> bool:
-        """Whether edges beside those that are `compared` have this node on a side (0 from, 1 to)."""
+        """Return whether edges outside `compared` have this node on a side (0 from, 1 to)."""
         return False
 
     def holder(self, kind: RecordType, text: str) -> Record | None:
-        """A record beside those that are `compared` under which a text stands, of a type that makes its keys of texts."""
+        """Return a record outside `compared` that holds this text, for a type that makes its keys of texts."""
         return None
 
     def before(self, row: StoredRow) -> Record | None:
-        """What a record was before the write."""
+        """Return the record before the write; None where it is new, or nothing is written."""
         return None
 
     def left_behind(self, kind: EdgeType) -> Iterator[tuple[StoredRow, Ref]]:
-        """Edges that a write leaves as they are though it takes away a node that they name, which is told."""
+        """Yield the edges that a write leaves unchanged although it deletes a node that they name, with that node."""
         yield from ()
 
 
 class WriteView(BaseView):
-    """A base as it would be with a changeset, of which the records that are written are looked at."""
+    """The view of a base after a changeset; only the records that it writes are checked."""
 
     is_write = True
 
     def __init__(
         self, base: BaseView, changeset: Changeset, holders: Callable[[RecordType, str], Iterable[StoredRow]]
     ) -> None:
-        """`holders` are the stored records under which a text stands, of a type that makes its keys of texts."""
+        """Make the view of a changeset. `holders` returns the stored records of a type that hold a text."""
         super().__init__(base.tree, base.validator, base.lengths)
         self._holders, self._changes = holders, changeset.changes
         self._was = {(change.old.type, change.old.id): change.old for change in self._changes if change.old is not None}
@@ -115,7 +118,7 @@ class WriteView(BaseView):
         return self._rows.get(kind.name, ())
 
     def duplicates(self, kind: RecordType) -> Mapping[Identity, Sequence[StoredRow]]:
-        """Also of records that are to be deleted: none of them can be written as it is."""
+        """Return the duplicates as stored, records to be deleted included: none of them can be written as it is."""
         rows_by_identity = self.tree.duplicates(kind)
         identities = (
             change.record.identity for change in self._changes if rows_by_identity and change.record.type == kind.name
@@ -145,7 +148,7 @@ class WriteView(BaseView):
         )
 
     def holder(self, kind: RecordType, text: str) -> Record | None:
-        """One that keeps the text."""
+        """Return a stored record outside the changeset that keeps the text."""
         key_field = kind.generated.of if kind.generated is not None else ""
         for row in self._holders(kind, text):
             stays = self._becomes.get(key := (kind.name, row.record.id), None if key in self._was else row.record)
@@ -165,14 +168,19 @@ class WriteView(BaseView):
 
 
 def _read_stored_lengths(base: BaseView, was: Collection[tuple[str, int]], kind: RecordType) -> Mapping[str, int]:
-    """How long stored vectors are; nothing where no record stays as it `was`: the first of the new ones fixes the length."""
+    """Return the lengths of stored vectors by field.
+
+    Returns an empty mapping where no record stays as it `was`; then the first new record fixes the length.
+    """
     stays = base.tree.count(kind) > sum(name == kind.name for name, _ in was)
     return base.lengths(kind) if stays else {}
 
 
 class IntegrityRule(Struct, frozen=True):
-    """A rule: `find` yields what breaks it among the records of a type that a view looks at. `written`, `merged`: whether
-    writes and merges are held to it, or it is about what files can have alone."""
+    """A rule, whose `find` yields its violations among the records of a type in a view.
+
+    `written`, `merged`: whether writes and merges must keep it. A rule with neither concerns files alone.
+    """
 
     find: Callable[[BaseView, RecordType], Iterator[Finding]]
     written: bool = True
@@ -180,13 +188,13 @@ class IntegrityRule(Struct, frozen=True):
 
 
 def make_finding(row: StoredRow, code: str, message: str, remedy: str = "", field: str = "") -> Finding:
-    """A finding about a record, at its line where it has one, with the remedy of the catalogue where no other is given."""
+    """Return a finding about a record, at its line if it has one; `remedy` defaults to that of the catalogue."""
     record, remedy = row.record, remedy or CODES[code].remedy
     path, identity = file_of(row.path), identity_text(record.identity)
     return Finding(code, message, path, row.line_no, field, remedy, record.type, identity)
 
 
 def name_record(finding: Finding) -> Finding:
-    """The same with the record in its message where no line says which one is meant."""
+    """Return the finding with the record named in its message where no line shows which record is meant."""
     who = f"{finding.type} {finding.identity}: " if finding.identity and not finding.path else ""
     return replace(finding, message=who + finding.message)

@@ -1,5 +1,6 @@
-"""The last step of `query`: a reranker reads the first records of the fused list again, and both orders are blended. Pure
-arithmetic, each step kept so that a score can be added up again.
+"""Blending of a reranker's scores with the fused order, the last step of `query`.
+
+Pure arithmetic. Each step is kept so that a score can be added up again.
 
     fused     as `ranking.DOCUMENTS` has it: weight / (60 + rank) over the lists that have the record, and a bonus
     position  exp(-(rank - 1) / 5.5) of the fused rank, at least .01
@@ -20,12 +21,14 @@ from duckkb.search.ranking import Fused, rank_keys
 _DECAY, _LEAST_POSITION = 5.5, 0.01
 _BLENDS = ((3, 0.75), (10, 0.60))
 _BLEND_BEYOND = 0.40
-_PLACES = 12  # decimals that scores are compared by
+_PLACES = 12  # decimals in which scores are compared
 
 
 class Blended(Struct, frozen=True):
-    """A record as it is given: its `final` score, and the `rerank` score (0 to 1) in it, None where it was not read again.
-    `lanes` are its scores (0 to 1) in the lanes that were asked, `weights` those of position and rerank score."""
+    """A record with its `final` score, and the `rerank` score (0 to 1) in it, None where it was not reranked.
+
+    `lanes` are its scores (0 to 1) in the lanes that were asked; `weights` are those of position and rerank score.
+    """
 
     record: Fused
     lanes: Mapping[Lane, float]
@@ -63,12 +66,15 @@ class Blended(Struct, frozen=True):
 def blend(
     records: Sequence[Fused], lanes: Collection[Lane], rerank: Mapping[Any, float] | None, tie: Callable[[Any], Any]
 ) -> list[Blended]:
-    """Blend the fused order with the scores (0 to 1) of a reranker, which has read the first so many records: they come
-    by falling final score, equal ones in the order of `tie`. Those behind them stay there as they are fused, with the
-    part of their position alone. With None, where no reranker answered, all stay as they are fused, and final is the
-    mean of their scores in the `lanes` that were asked.
+    """Blend the fused order with a reranker's scores (0 to 1).
 
-    Raises ValueError for scores of others than the first records, or out of range: an answer that is not whole is none.
+    The reranked records, which are the first of the fused list, come by falling final score, ties by `tie`. The
+    records behind them stay as they are fused, with only the part of their position. With None, where no
+    reranker answered, all stay as they are fused, and `final` is the mean of their scores in the `lanes` that
+    were asked.
+
+    Raises ValueError where scores are out of range, or are not those of the first records: a partial answer is
+    refused.
     """
     if rerank is None:
         return [_score_record(record, lanes, None, is_read=False) for record in records]
@@ -83,7 +89,7 @@ def blend(
 
 
 def _score_record(record: Fused, lanes: Collection[Lane], rerank: float | None, *, is_read: bool = True) -> Blended:
-    """`is_read`: a reranker has read the first records."""
+    """Score a record. `is_read`: the reranker has judged the first records."""
     scores = dict.fromkeys(lanes, 0.0)
     for part in record.parts:
         score = lexical_score(part.score) if part.source.lane == "fts" else vector_score(part.score)
@@ -100,10 +106,10 @@ def _score_position(rank: int) -> float:
 
 
 def lexical_score(raw: float) -> float:
-    """A BM25 score as it is shown, 0 to 1: |s| / (1 + |s|)."""
+    """Return the displayed form of a BM25 score, 0 to 1: |s| / (1 + |s|)."""
     return abs(raw) / (1 + abs(raw))
 
 
 def vector_score(cosine: float) -> float:
-    """A cosine as it is shown: 1 / (1 + distance), where the distance is 1 - cosine; so 1/3 to 1."""
+    """Return the displayed form of a cosine: 1 / (1 + distance), where distance is 1 - cosine; so 1/3 to 1."""
     return 1 / (1 + max(0.0, 1 - cosine))

@@ -1,4 +1,4 @@
-"""How a find is done: a pure function of the intent, the types' search fields and policies, and what the base can do."""
+"""The plan of a find, a pure function of the intent, the types' search fields and policies, and the base's models."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -19,8 +19,11 @@ _FLAGS: dict[Mode, str] = {"similar": "-s", "match": "-m", "hybrid": "-H", "wher
 
 
 class Intent(Struct, frozen=True):
-    """What a caller wants, and of which types. `vector` is a question given as a vector (1-d, float32 after checking);
-    `fusion` and `expansion` stand in for the policy's. Scores by words are `exact` where that is wanted (`LexicalQuery`)."""
+    """What a caller wants, and of which types.
+
+    `vector` is a question given as a vector (1-d, float32 after checking). `fusion` and `expansion` override
+    the policy's. `exact` asks for scores by words that depend on the records alone (`LexicalQuery`).
+    """
 
     text: str | None = None
     mode: Mode | None = None
@@ -39,8 +42,10 @@ class Intent(Struct, frozen=True):
 
 
 def plan(ask: Intent, records: int, base: Settings) -> Plan:
-    """Choose lanes for the types of an intent, which hold so many records (no engine sees a higher limit); raises
-    `errors.UsageError` (E_USAGE, E_INTENT) for what cannot be served."""
+    """Plan an intent over types that hold `records` records; a limit above that number is lowered to it.
+
+    Raises `errors.UsageError` (E_USAGE, E_INTENT) for what cannot be served.
+    """
     kinds = ask.kinds
     if ask.limit <= 0:
         raise UsageError(f"limit must be 1 or more, not {ask.limit}", suggestion="leave --limit out for the first 10")
@@ -54,12 +59,12 @@ def plan(ask: Intent, records: int, base: Settings) -> Plan:
     settings = settings_of([kind.policy for kind in kinds], base)
     fusion, expansion = ask.fusion or settings.fusion, ask.expansion or settings.expansion
     if ask.vector is not None or "vector" not in lanes:
-        expansion = Expansion("none")  # a vector that the caller gives is asked as it is
+        expansion = Expansion("none")  # a given vector is asked unchanged
     return Plan(mode, lanes, limit, depth, fusion, expansion, notices)
 
 
 def servable(kinds: Sequence[RecordType], mode: Mode | None) -> list[RecordType]:
-    """The types of `find all` that can serve this mode; None asks for any search at all."""
+    """Return the types of `find all` that can serve a mode; None means any search at all."""
     return [kind for kind in kinds if mode == "where" or _can(kind, mode)]
 
 
@@ -76,10 +81,10 @@ def _can(kind: RecordType, mode: Mode | None) -> bool:
 def _filter_only(ask: Intent, limit: int) -> Plan:
     kinds = ask.kinds
     if ask.mode not in (None, "where"):
-        _resolve_mode(ask.mode, ask)  # what no text can be asked is refused for that, not for the text that is missing
+        _resolve_mode(ask.mode, ask)  # refuses types without this lane before a missing text
         name, flag = kinds[0].name if len(kinds) == 1 else "all", _FLAGS[ask.mode]
         command = f'duckkb find {name} "what you look for" {flag}'
-        if ask.where is not None:  # a filter alone is none of the modes
+        if ask.where is not None:  # a filter alone has no mode
             command = f"duckkb find {name} -w {shell_word(ask.where)}"
         raise UsageError(f"{flag} needs a query text", suggestion=command)
     if ask.where is None:
@@ -88,7 +93,7 @@ def _filter_only(ask: Intent, limit: int) -> Plan:
 
 
 def _build_empty_refusal(kinds: Sequence[RecordType]) -> UsageError:
-    """What these types can be asked."""
+    """Return the refusal of an empty question, which says what these types can be asked."""
     name, by_filter = kinds[0].name if len(kinds) == 1 else "TYPE", "-w \"FIELD = 'value'\""
     if any(kind.has_text_vectors or kind.full_text for kind in kinds):
         return UsageError("give a query, a filter, or both", suggestion=f'duckkb find {name} "a question" {by_filter}')
@@ -112,7 +117,10 @@ def _default_mode(ask: Intent, *, has_model: bool) -> Mode:
 
 
 def _resolve_mode(mode: Mode, ask: Intent) -> tuple[Mode, tuple[Notice, ...]]:
-    """The mode that these types can serve: hybrid narrows to the one lane there is, with a notice; others are refused."""
+    """Return the mode that these types can serve; raises `errors.UsageError` for others.
+
+    Hybrid narrows to the only lane there is, with a notice.
+    """
     kinds, has_vector = ask.kinds, ask.vector is not None
     names = ", ".join(kind.name for kind in kinds)
     words = any(kind.full_text for kind in kinds)
@@ -143,7 +151,7 @@ def _resolve_mode(mode: Mode, ask: Intent) -> tuple[Mode, tuple[Notice, ...]]:
 
 
 def _build_lane_refusal(mode: Mode, kinds: Sequence[RecordType], names: str) -> UsageError:
-    """Nothing here answers a question: there are no search fields, or only vectors that callers give."""
+    """Return the refusal of a question where there are no search fields, or only vectors that callers give."""
     if any(kind.vectors for kind in kinds):
         remedy = f"duckkb find {names} --vector FILE"
         message = f"{names} compares vectors that callers give, and a text is none"
@@ -168,6 +176,6 @@ def _choose_lanes(mode: Mode, ask: Intent) -> tuple[Lane, ...]:
 
 
 def _build_intent_refusal(kinds: Sequence[RecordType], mode: Mode, message: str, suggestion: str) -> UsageError:
-    """What a policy says to use instead goes before what could be said of any type."""
+    """Return a refusal with the policy's suggestion where it has one, else with `suggestion`."""
     hints = (kind.policy.refuse.get(mode) for kind in kinds if kind.policy)
     return UsageError(message, code="E_INTENT", suggestion=next(filter(None, hints), suggestion))

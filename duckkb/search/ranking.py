@@ -1,5 +1,7 @@
-"""Ranked lists: several become one, a question is moved by what it finds, and a score is taken apart so that it can be
-added up again. Pure functions over keys; a key is whatever names a record."""
+"""Ranked lists: their fusion, relevance feedback, and accounts of scores.
+
+Pure functions over keys; a key is whatever names a record.
+"""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import groupby
@@ -16,8 +18,11 @@ QueryKind = Literal["original", "variant"]
 
 
 class RankedList(Struct, frozen=True):
-    """What one lane has on one question: keys with the lane's scores, best first, each key once. `query` is the question
-    as it was written, `words` what the lexical lane reads of it; `hits` has the lane's hit of each key."""
+    """What one lane finds for one question: keys with the lane's scores, best first, each key once.
+
+    `query` is the question as written, `words` what the lexical lane reads of it. `hits` has the lane's hit of
+    each key.
+    """
 
     lane: Lane
     ranking: Sequence[tuple[Any, float]]
@@ -28,7 +33,7 @@ class RankedList(Struct, frozen=True):
 
 
 class Contribution(Struct, frozen=True):
-    """What one list adds to a record: its rank there (from 1), its score in the lane, and the `value` that counts."""
+    """What one list adds to a record: its rank there (from 1), its score in the lane, and the fused `value`."""
 
     source: RankedList
     rank: int
@@ -38,7 +43,7 @@ class Contribution(Struct, frozen=True):
 
 
 class Fused(Struct, frozen=True):
-    """One record after fusion, at a `rank` from 1; `base` is the sum of its parts, one a list in their order."""
+    """A record after fusion, at a `rank` from 1; `base` is the sum of its parts, one per list in their order."""
 
     key: Any
     rank: int
@@ -52,18 +57,20 @@ class Fused(Struct, frozen=True):
 
     @property
     def best(self) -> Contribution:
-        """The part of the list in which it ranks best; vectors before words where two do."""
+        """The part of the list in which the record ranks best; on ties the vector list's."""
         return min(self.parts, key=lambda part: (part.rank, part.source.lane != "vector"))
 
     def part(self, lane: Lane) -> Contribution | None:
-        """The first part of a lane, None where that does not have the record."""
+        """Return the first part of a lane; None where the lane does not have the record."""
         return next((part for part in self.parts if part.source.lane == lane), None)
 
 
 class Profile(Struct, frozen=True):
-    """How lists become one: by a fusion, in which lists of an `original` question have a weight of their own (`minmax`
-    has weights of lanes), and a bonus by the best rank in any list. With a bonus, scores that are alike to so many
-    decimal `places` are equal."""
+    """How lists are fused: a fusion, weights and a bonus.
+
+    Lists of an `original` question have a weight of their own (`minmax` weighs lanes instead). The bonus
+    depends on the best rank in any list. With a bonus, scores equal to `places` decimals are ties.
+    """
 
     fusion: Fusion
     original: float = 1.0
@@ -72,13 +79,16 @@ class Profile(Struct, frozen=True):
 
 
 DOCUMENTS = Profile(Fusion("rrf", 60), 2.0, {1: 0.05, 2: 0.02, 3: 0.02})
-"""That of `query`. 1/72 + 1/90 and 2/80 are a tie."""
+"""The profile of `query`. 1/72 + 1/90 and 2/80 are a tie."""
 
 
 class Gate(Struct, frozen=True):
-    """Whether the lexical lane counts in a min-max fusion: it does where its best record, the first over all types, covers a
-    `share` of the question of at least `least`. The share (0 to 1) is that of the question's idf mass, counted in the index of
-    that record's type; 0 where no record is found by words, None where the question asks for none."""
+    """The decision whether the lexical lane counts in a min-max fusion.
+
+    It counts where its best record, the first over all types, covers a `share` of the question of at least
+    `least`. The share (0 to 1) is that of the question's idf mass in the index of that record's type. It is 0
+    where no record matches by words, None where the question has no words.
+    """
 
     least: float
     share: float | None
@@ -93,9 +103,9 @@ class Gate(Struct, frozen=True):
 
 
 def rank_keys(score: Mapping[Key, float], tie: Callable[[Key], Any], limit: int) -> list[Key]:
-    """The first `limit` keys by falling score, equal scores in the order of `tie`, which is asked for those alone.
+    """Return the first `limit` keys by falling score, ties by `tie`, which is called for ties alone.
 
-    >>> ranked({"b": 1.0, "a": 1.0, "c": 2.0}, str, 2)
+    >>> rank_keys({"b": 1.0, "a": 1.0, "c": 2.0}, str, 2)
     ['c', 'a']
     """
     results: list[Key] = []
@@ -110,7 +120,7 @@ def rank_keys(score: Mapping[Key, float], tie: Callable[[Key], Any], limit: int)
 def fuse(
     lists: Sequence[RankedList], profile: Profile, tie: Callable[[Any], Any], limit: int | None = None
 ) -> list[Fused]:
-    """Fuse lists: the first `limit` records (None: all) by falling score, equal ones by `tie` (of a key)."""
+    """Fuse lists; return the first `limit` records (None: all) by falling score, ties by `tie` (of a key)."""
     parts: dict[Any, list[Contribution]] = {}
     for source in lists:
         weight, values = _weigh(source, profile)
@@ -125,10 +135,11 @@ def fuse(
 
 
 def _weigh(source: RankedList, profile: Profile) -> tuple[float, list[float]]:
-    """Return the weight of a list, and what each record in it counts.
+    """Return the weight of a list, and the value of each record in it.
 
-    `rrf`: weight / (k + rank), reciprocal rank fusion (Cormack, Clarke, Buettcher, SIGIR 2009). `minmax`: weight x score,
-    scaled to 0..1 in the list. Scores that are all alike tell nothing but that the lane has the record: they count half.
+    `rrf`: weight / (k + rank), reciprocal rank fusion (Cormack, Clarke, Buettcher, SIGIR 2009). `minmax`:
+    weight x score, scaled to 0..1 in the list. Equal scores show only that the lane has the records, so each
+    counts half.
     """
     fusion = profile.fusion
     if fusion.method == "rrf":
@@ -141,11 +152,11 @@ def _weigh(source: RankedList, profile: Profile) -> tuple[float, list[float]]:
 
 
 def feedback(question: Sequence[float], found: Sequence[Sequence[float]], weight: float) -> list[float]:
-    """The question's vector, moved by `weight` (0 to 1) towards the mean of the vectors found, with length 1.
+    """Move the question's vector by `weight` (0 to 1) towards the mean of `found`; return it at length 1.
 
-    Rocchio's relevance feedback (in Salton, The SMART Retrieval System, 1971) without a part for irrelevant texts, the
-    best hits standing in for judged ones. All vectors are 1-d of one length and taken at unit length; a zero vector
-    counts as it is. Without anything found the question stays, at unit length.
+    Rocchio's relevance feedback (in Salton, The SMART Retrieval System, 1971) without a part for irrelevant
+    texts; the best hits replace judged texts. All vectors are 1-d, equally long, and scaled to unit length; a
+    zero vector counts as it is. With nothing in `found` the question stays, at unit length.
     """
     unit_question = _normalize_vector(question)
     if not found:
@@ -163,7 +174,7 @@ def _normalize_vector(vector: Sequence[float]) -> list[float]:
 
 
 def score_account(fused: Fused, plan: Plan) -> dict[str, Any]:
-    """The `_scores` of a hybrid hit: lane scores, final score, the lanes that had it, its rank in each (None beyond)."""
+    """Return the `_scores` of a hybrid hit: lane scores, final score, lanes, and rank in each (None: absent)."""
     vector, fts = fused.part("vector"), fused.part("fts")
     return {
         "vector": vector.score if vector else None,
@@ -180,9 +191,12 @@ def trace(
     lexical: Mapping[str, Any] | None,
     gate: Gate | None = None,
 ) -> dict[str, Any]:
-    """Why a record ranks where it does: each lane's contribution under the plan's fusion, and the terms of the lexical
-    score (`lexical` as the lane explains it), which add up to it. Where the `gate` closed, the lexical lane has no
-    record. A min-max part of two depends on whole lists, and is None: the lane scores show it instead."""
+    """Explain a record's rank: each lane's part under the plan's fusion, and the lexical score's terms.
+
+    `lexical` is the lane's own explanation; its terms add up to the score. Where the `gate` closed, the lexical
+    lane has no record. A min-max part of two lanes depends on whole lists and is None; the lane scores show it
+    instead.
+    """
     parts: dict[str, Any] = {lane: {"rank": None, "score": None, "part": 0.0} for lane in plan.lanes}
     is_sum = len(plan.lanes) == 1 or plan.fusion.method == "rrf"
     for part in fused.parts:
@@ -193,8 +207,10 @@ def trace(
 
 
 def plan_account(plan: Plan, moved_to: Sequence[Any] = (), gate: Gate | None = None) -> dict[str, Any]:
-    """The plan as a plain dict, for `--explain`; `moved_to`: the identities that an expansion moved the question to; `gate`:
-    what became of the lexical lane."""
+    """Return the plan as a plain dict, for `--explain`.
+
+    `moved_to` are the identities that an expansion moved the question to; `gate` is the decision on the lexical lane.
+    """
     expansion = {"weight": plan.expansion.weight, "hits": plan.expansion.hits, "moved_to": list(moved_to)}
     fusion: dict[str, Any] = {"method": plan.fusion.method}
     fusion |= {"k": plan.fusion.k} if plan.fusion.method == "rrf" else {"weight": plan.fusion.weight}

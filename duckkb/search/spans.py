@@ -1,4 +1,4 @@
-"""Which span of a text fits a question: the line that holds the most of it, and of a long line the stretch that does."""
+"""The span of a text that fits a question: the best line, or the best stretch of a long line."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -7,7 +7,7 @@ from duckkb.queries import Weight
 Weigh = Callable[[Sequence[str]], Sequence[Weight]]
 
 LONGEST = 300
-"""Characters of a line that are looked at as one."""
+"""The most characters of a line that are weighed at once."""
 _LINES = 4
 _STRIDE = LONGEST // 2
 _BREAKS = " \t.,;:!?。，、；：！？"
@@ -15,8 +15,10 @@ _NEAR = 40
 
 
 def fitting_span(text: str, weigh: Weigh) -> tuple[int, int]:
-    """The start and end of the line, or of the stretch of a line, that fits best; the first of several. Where nothing is held,
-    that of the first line with anything in it; (0, 0) without one."""
+    """Return the start and end of the line, or stretch of a line, that fits best; the first of equals.
+
+    Returns the first non-blank line where nothing matches; (0, 0) where all lines are blank.
+    """
     lines = list(_iter_lines(text))
     if not lines:
         return 0, 0
@@ -29,7 +31,7 @@ def fitting_span(text: str, weigh: Weigh) -> tuple[int, int]:
 
 
 def snippet(text: str) -> str:
-    """The first lines of a text, as far as they are few characters, and without a heading at their end."""
+    """Return the first lines of a text, within a few hundred characters and without a heading at their end."""
     excerpt = "\n".join(text.split("\n", _LINES)[:_LINES])[:LONGEST].rstrip()
     before, _, last = excerpt.rpartition("\n")
     return before.rstrip() if last.startswith("#") and before.strip() else excerpt
@@ -43,7 +45,7 @@ def _choose_span(text: str, spans: Sequence[tuple[int, int]], weigh: Weigh) -> t
 
 
 def _iter_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Lines that are not blank, without their ends."""
+    """Yield the spans of lines that are not blank, without their ends."""
     start = 0
     for line in text.split("\n"):
         if line.strip():
@@ -52,5 +54,5 @@ def _iter_lines(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _find_break(text: str, at: int) -> int:
-    """A place shortly before, where no word is cut."""
+    """Return a place shortly before `at` where no word is cut; `at` itself without one."""
     return max((text.rfind(sign, at - _NEAR, at) + 1 for sign in _BREAKS), default=0) or at

@@ -1,4 +1,4 @@
-"""The query language of the lexical lane: words, "phrases", -negation and prefix*. Every input is a query; none is an error."""
+"""The query language of the lexical lane: words, "phrases", -negation and prefix*. Every text is a valid query."""
 
 import re
 
@@ -19,7 +19,7 @@ _SIGNS = re.compile(r'"|(?<![^\s"])[-*]+|\*+(?![^\s"])')
 
 
 def parse(text: str) -> LexicalQuery:
-    """Read a query as people type it; an unbalanced quote and stray operators are plain text.
+    """Parse a query as people type it; an unbalanced quote and stray operators are plain text.
 
     >>> parse('ids -"hash ids" trunc*')
     LexicalQuery(text='ids', phrases=(), excluded=('hash ids',), prefixes=('trunc',), every=False, exact=False)
@@ -41,9 +41,9 @@ def parse(text: str) -> LexicalQuery:
 
 
 def drop_exclusions(text: str) -> str:
-    """A query as text for an embedding model: as it was typed, without what it excludes.
+    """Return a query for an embedding model: as typed, without its exclusions.
 
-    >>> wanted('ids "hash ids" -random trunc -v')
+    >>> drop_exclusions('ids "hash ids" -random trunc -v')
     'ids "hash ids" trunc -v'
     """
     if not parse(text).excluded:
@@ -53,7 +53,7 @@ def drop_exclusions(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """A query without the signs of its operators: nothing in it is required, excluded or open.
+    """Return a query without the signs of its operators: nothing in it is required, excluded or open.
 
     >>> plain('ids "hash ids" -random trunc*').split()
     ['ids', 'hash', 'ids', 'random', 'trunc']

@@ -1,9 +1,9 @@
-"""The text given to `duckkb query`, read as typed questions: lines that say which lane they are for.
+"""The text of `duckkb query`, parsed into typed questions: each line names its lane.
 
-One line without a type, or `expand: TEXT`, is a question to be expanded. Else each line has a type: `lex:` words for the
-lexical lane, `vec:` a question and `hyde:` an answer as it might stand in a text (hypothetical document embeddings, Gao et
-al., ACL 2023) for the vector lane; one `intent:` may say beside them what is meant. Types are written in any case, blank lines
-do not count, and what follows the first colon stays as it is.
+A single line without a type, or `expand: TEXT`, is a question to be expanded. Else each line has a type. `lex:`
+holds words for the lexical lane. `vec:` (a question) and `hyde:` (an answer as a text might have it:
+hypothetical document embeddings, Gao et al., ACL 2023) are for the vector lane. One `intent:` may add what is
+meant. Types are in any case, blank lines do not count, and the text after the first colon stays as it is.
 """
 
 import re
@@ -19,7 +19,7 @@ from duckkb.search import syntax
 
 QuestionType = Literal["lex", "vec", "hyde", "expand"]
 MOST_QUESTIONS = 32
-"""Of one query; each is a search of its own."""
+"""The most questions of a query; each is a search of its own."""
 
 _LANES: Mapping[QuestionType, tuple[Lane, ...]] = {
     "lex": ("fts",),
@@ -34,8 +34,10 @@ _HYPHENATED = re.compile(r"[^\W_]-[^\W_]")
 
 
 class Question(Struct, frozen=True):
-    """One question for one lane, or (`expand`) for both; `line` counts from 1. `words` is what a `lex` line asks for; any
-    other question is read as people type."""
+    """A question for one lane, or (`expand`) for both; `line` counts from 1.
+
+    `words` is the query of a `lex` line; other questions are parsed as people type.
+    """
 
     type: QuestionType
     text: str
@@ -48,14 +50,14 @@ class Question(Struct, frozen=True):
 
 
 class Questions(Struct, frozen=True):
-    """What a caller asks, in the order of the lines; `intent` says what is meant, and is not searched for."""
+    """The questions of a caller, in the order of the lines; `intent` says what is meant, and is not searched for."""
 
     questions: tuple[Question, ...]
     intent: str = ""
 
 
 def to_lines(searches: Sequence[Mapping[str, str]], intent: str = "") -> str:
-    """Searches, each with its `type` and `query`, as the lines that `read` takes."""
+    """Format searches, each with its `type` and `query`, as the lines that `read` parses."""
     lines = [f"{search['type']}: {_join_lines(search['query'])}" for search in searches]
     return "\n".join([*lines, *([f"intent: {_join_lines(intent)}"] if intent else [])])
 
@@ -65,9 +67,9 @@ def _join_lines(text: str) -> str:
 
 
 def read(text: str) -> Questions:
-    """Read a query; raises `errors.UsageError` (E_QUERY) that names the first line that is wrong.
+    r"""Parse a query; raises `errors.UsageError` (E_QUERY) that names the first wrong line.
 
-    >>> [(one.type, one.text) for one in read("LEX: hash ids\\n\\nvec: how are ids: made").questions]
+    >>> [(question.type, question.text) for question in read("LEX: hash ids\n\nvec: how are ids: made").questions]
     [('lex', 'hash ids'), ('vec', 'how are ids: made')]
     """
     lines = [(number, line.strip()) for number, line in enumerate(_LINE_END.split(text), 1) if line.strip()]
@@ -100,9 +102,10 @@ def read(text: str) -> Questions:
 
 
 def lexical(text: str, line: int = 1) -> LexicalQuery:
-    """What a `lex` question asks for: every word, with an open end, and every "phrase", without -word and -"phrase". Words
-    with a hyphen inside are phrases. Raises `errors.UsageError` (E_QUERY) for more than one line, a quote that is not closed,
-    and exclusions alone.
+    """Parse a `lex` question: every word, with an open end, and every "phrase", without -word and -"phrase".
+
+    Words with a hyphen inside are phrases. Raises `errors.UsageError` (E_QUERY) for more than one line, an
+    unclosed quote, and exclusions alone.
 
     >>> lexical('hash "on disk" gpt-4 -random')
     LexicalQuery(text='hash', phrases=('on disk', 'gpt-4'), excluded=('random',), prefixes=('hash',), every=True, exact=False)
@@ -127,7 +130,7 @@ def lexical(text: str, line: int = 1) -> LexicalQuery:
 
 
 def _split_type(line: str) -> tuple[str, str]:
-    """The type of a line, empty without one, and its text."""
+    """Return the type of a line, empty without one, and its text."""
     match = _TYPED.fullmatch(line)
     return (match["type"].lower(), match["text"].strip()) if match else ("", line)
 
@@ -147,12 +150,12 @@ def _parse_question(kind: Literal["lex", "vec", "hyde"], text: str, line: int) -
 
 
 def _iter_exclusions(text: str) -> Iterator[str]:
-    """What a text excludes as the lexical lane reads any question: `multi-agent`, `-1.5` and `-v` exclude nothing."""
+    """Yield what a text excludes, as in any question: `multi-agent`, `-1.5` and `-v` exclude nothing."""
     yield from syntax.parse(text).excluded
 
 
 def _is_sayable(text: str) -> bool:
-    """Whether something of it is a token; punctuation alone is none."""
+    """Return whether a text has any token; punctuation alone has none."""
     return any(character.isalnum() or unicodedata.category(character) == "So" for character in text)
 
 

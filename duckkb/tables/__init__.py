@@ -1,4 +1,4 @@
-"""Search over tables of a PostgreSQL with pgvector, of any schema; no knowledge base is needed:
+"""Search over tables of a PostgreSQL with pgvector, of any schema, without a knowledge base.
 
     from duckkb import tables
     with tables.connect("postgresql://reader@127.0.0.1/shop") as db:

@@ -1,4 +1,4 @@
-"""What is asked of a table: which rows, near to what, with which names; and all that is wrong with it before any server is asked."""
+"""A question to a table, checked in full before any server is asked: its rows, its vector and its names."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _MOST_DIMENSIONS = 16_000
 
 
 class NeighbourSearch(Struct, frozen=True):
-    """What is asked of a table, as a caller gives it: `select` None is all columns. `text_column` is read beside them where it is named."""
+    """A question to a table as given. `select` None means all columns; `text_column`, if named, is read too."""
 
     table: str
     top_k: int = 10
@@ -30,7 +30,7 @@ class NeighbourSearch(Struct, frozen=True):
 
 
 class Neighbour(Struct, frozen=True):
-    """A row by its columns, its cosine (-1 to 1), and the text that a reranker reads, None where there is none."""
+    """A row by its columns, its cosine (-1 to 1), and its text for a reranker, None without one."""
 
     values: Mapping[str, Any]
     score: float
@@ -38,7 +38,7 @@ class Neighbour(Struct, frozen=True):
 
 
 class SafeNames(Struct, frozen=True):
-    """Names as they stand in the catalogue, and the comparisons of the filter."""
+    """Validated names as the catalogue has them, and the comparisons of the filter."""
 
     schema: str
     name: str
@@ -49,8 +49,10 @@ class SafeNames(Struct, frozen=True):
 
 
 def check(asked: NeighbourSearch, more: Sequence[Finding] = ()) -> SafeNames:
-    """What can be told without asking the server, with what else is wrong; raises `errors.UsageError` (E_TABLE, E_USAGE) and
-    `errors.FilterError` with all of it."""
+    """Check a question without asking the server.
+
+    Raises `errors.UsageError` (E_TABLE, E_USAGE) or `errors.FilterError` with all problems, those of `more` included.
+    """
     tests, findings = read_filter(asked.filter)
     table = table_name(asked.table)
     if table is None:
@@ -74,14 +76,14 @@ def check(asked: NeighbourSearch, more: Sequence[Finding] = ()) -> SafeNames:
 
 
 def threshold_flaw(name: str, value: object, least: int) -> Finding | None:
-    """What is wrong with a least score, None where nothing is."""
+    """Return what is wrong with a minimum score; None where nothing is."""
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and least <= value <= 1):
         return None
     return Finding("E_USAGE", f"{name} is not from {least} to 1", remedy="leave it out for no threshold")
 
 
 def unit(vector: Sequence[float]) -> list[float]:
-    """A vector of unit length, whose cosines are those of the one given. Raises `errors.UsageError` (E_USAGE)."""
+    """Scale a vector to unit length, which keeps its cosines. Raises `errors.UsageError` (E_USAGE)."""
     try:
         numbers = [float(value) for value in vector]
     except (TypeError, ValueError, OverflowError):

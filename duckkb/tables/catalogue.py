@@ -1,4 +1,4 @@
-"""What the catalogue of a database says of a table: its columns with their types, its key, its indexes of vectors."""
+"""The database's catalogue of a table: columns with their types, the key, and the vector indexes."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,22 +13,25 @@ if TYPE_CHECKING:
     from psycopg import Cursor
 
 VECTORS = ("vector", "halfvec")
-"""Types of pgvector that have a cosine and 16 or 32 bits a number."""
+"""The types of pgvector that have a cosine and 16 or 32 bits per number."""
 _KINDS = {"r": "table", "v": "view", "m": "materialized view", "p": "partitioned table", "f": "foreign table"}
 _MOST_LISTED = 1_000
 
 
 class PgVector(Struct, frozen=True):
-    """The extension: the schema that it lies in, and its version."""
+    """The extension pgvector: its schema and its version."""
 
     schema: str
     version: tuple[int, ...]
 
 
 class TableColumn(Struct, frozen=True):
-    """`type` is as a person writes it, `schema` and `base` name what a domain stands for, `category` is PostgreSQL's letter of that
-    (N numbers, S texts, B booleans, E enums, A arrays); `labels` are those of an enum, also of the elements of an array;
-    `dimension` is of a vector, 0 where the column declares none."""
+    """A column of a table.
+
+    `type` is as people write it. `schema` and `base` name the type behind a domain, and `category` is
+    PostgreSQL's letter of that (N numbers, S texts, B booleans, E enums, A arrays). `labels` are those of an
+    enum, or of an array's elements. `dimension` is a vector's, 0 where the column declares none.
+    """
 
     name: str
     type: str
@@ -45,7 +48,10 @@ class TableColumn(Struct, frozen=True):
 
 
 class FoundTable(Struct, frozen=True):
-    """`key` are the columns of the primary key; `indexes` the methods (hnsw, ivfflat) of indexes by cosine, by column."""
+    """A table with its columns and primary key (`key`).
+
+    `indexes` has by column the methods (hnsw, ivfflat) of cosine indexes.
+    """
 
     schema: str
     name: str
@@ -56,7 +62,7 @@ class FoundTable(Struct, frozen=True):
 
 
 def pgvector(cursor: "Cursor[Any]") -> PgVector:
-    """Raises `errors.StateError` (E_DATABASE) where the database has no pgvector."""
+    """Return the database's pgvector; raises `errors.StateError` (E_DATABASE) without one."""
     row = cursor.execute(
         "SELECT n.nspname::text, e.extversion FROM pg_catalog.pg_extension e"
         " JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'vector'"
@@ -68,8 +74,11 @@ def pgvector(cursor: "Cursor[Any]") -> PgVector:
 
 
 def list_tables(cursor: "Cursor[Any]") -> list[dict[str, Any]]:
-    """Tables and views with a column of vectors that the caller may read, by name: `table` as it is to be written, its `kind`, `rows`
-    as the server estimates them (null where it does not), and its `vectors` with their types. At most 1,000."""
+    """List the readable tables and views with a vector column, by name, at most 1,000.
+
+    Each has `table` as it is to be written, its `kind`, `rows` as the server estimates them (null without an
+    estimate), and its `vectors` with their types.
+    """
     rows = cursor.execute(
         """
         SELECT n.nspname::text, c.relname::text, CASE WHEN c.relispartition THEN 'partition' ELSE c.relkind::text END,
@@ -105,7 +114,10 @@ def _quote_name(name: str) -> str:
 
 
 def find_table(cursor: "Cursor[Any]", schema: str, name: str, given: str) -> FoundTable:
-    """The table of this name, in the search path where no schema is named; raises `errors.UsageError` (E_TABLE)."""
+    """Return the table of this name; raises `errors.UsageError` (E_TABLE).
+
+    Without a schema it is looked for in the search path.
+    """
     table_row = cursor.execute(
         """
         SELECT c.oid, n.nspname::text, c.relname::text, CASE WHEN c.relispartition THEN 'partition' ELSE c.relkind::text END
@@ -166,7 +178,7 @@ def _read_key(cursor: "Cursor[Any]", oid: int) -> tuple[str, ...]:
 
 
 def _read_indexes(cursor: "Cursor[Any]", oid: int) -> dict[str, tuple[str, ...]]:
-    """Indexes that order by cosine, whole and ready."""
+    """Return the methods of complete, valid cosine indexes by column."""
     rows: Sequence[tuple[str, str]] = cursor.execute(
         """
         SELECT a.attname::text, m.amname::text FROM pg_catalog.pg_index i

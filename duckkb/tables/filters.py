@@ -1,7 +1,9 @@
-"""Filters of rows as plain values, `{"price": {"$lt": 100}, "kind": ["a", "b"], "gone": null}`: read, and held against the columns.
+"""Filters of rows as plain values, parsed and checked against columns.
 
-A value alone means equal, null `IS NULL`, a list any of its values (none: no row), an object of $gt, $gte, $lt, $lte all of
-them; columns are joined by AND. Nothing else is read, so that nothing is taken for what it is not.
+An example is `{"price": {"$lt": 100}, "kind": ["a", "b"], "gone": null}`.
+
+A plain value means equal, null `IS NULL`, a list any of its values (empty: no row), an object of $gt, $gte,
+$lt, $lte all of them. Columns are joined by AND. Everything else is refused rather than guessed.
 """
 
 import math
@@ -21,7 +23,7 @@ from duckkb.tables.names import column_name, invalid
 Sign = Literal["=", ">", ">=", "<", "<=", "is null", "in"]
 _OPERATORS: Mapping[str, Sign] = {"$gt": ">", "$gte": ">=", "$lt": "<", "$lte": "<="}
 _MOST_VALUES = 10_000
-_MOST_BITS = 4_096  # of a whole number: more digits than a float8 can have
+_MOST_BITS = 4_096  # bits of an integer, more than a float8 can hold
 _REMEDY = "a filter has column: value, null, [values] or {$gt, $gte, $lt, $lte: value}; columns of the table alone"
 _WRITTEN = (bool, int, float, Decimal, str, date, time, UUID, bytes)
 _FITTING: Mapping[str, tuple[type, ...]] = {"N": (int, float, Decimal), "B": (bool,), "S": (str, UUID), "E": (str,)}
@@ -30,7 +32,7 @@ _UNCOMPARED = {"json": "JSON", "jsonb": "JSON", "vector": "vectors", "halfvec": 
 
 
 class ColumnTest(Struct, frozen=True):
-    """One comparison of a column with `values`: one of them, several of `in`, none of `is null`."""
+    """A comparison of a column with `values`: a single value, several of `in`, none of `is null`."""
 
     column: str
     sign: Sign
@@ -39,7 +41,7 @@ class ColumnTest(Struct, frozen=True):
 
 
 def read_filter(given: object) -> tuple[list[ColumnTest], list[Finding]]:
-    """The comparisons of a filter, and everything that is wrong with its form; nothing is known of the table yet."""
+    """Parse a filter; return its comparisons and all problems of its form, without knowing the table."""
     if given is None:
         return [], []
     if not isinstance(given, Mapping):
@@ -100,7 +102,7 @@ def _report_flaw(where: str, message: str) -> Finding:
 
 
 def unfit(tests: Sequence[ColumnTest], columns: Mapping[str, TableColumn]) -> list[Finding]:
-    """Everything that is wrong with comparisons of the columns that there are."""
+    """Return everything that is wrong with comparisons, given the table's columns."""
     findings: dict[str, Finding] = {}
     for test in tests:
         column = columns.get(test.column)
@@ -112,12 +114,12 @@ def unfit(tests: Sequence[ColumnTest], columns: Mapping[str, TableColumn]) -> li
 
 
 def _explain_mismatch(column: TableColumn, value: object) -> str:
-    """Why a column cannot be compared with a value; values of dates and the like are left to the server."""
+    """Return why a column cannot be compared with a value; the server judges dates and the like."""
     if column.category == "A" or column.base in _UNCOMPARED:
         return f"is {column.type}: {_UNCOMPARED.get(column.base, 'arrays')} can be compared with null alone"
     fits = isinstance(value, _FITTING.get(column.category, (str, date, time, UUID, bytes)))
     if column.category == "N" and not is_number(column):
-        fits = isinstance(value, (int, float, Decimal, str))  # money, and numbers of objects
+        fits = isinstance(value, (int, float, Decimal, str))  # money, and object ids
     if not fits or (isinstance(value, bool) and column.category != "B"):
         return f"is {column.type}, and is not compared with {_SAID.get(type(value), 'a ' + type(value).__name__)}"
     if column.category == "E" and value not in column.labels:

@@ -1,6 +1,7 @@
-"""Names of tables and columns as a caller writes them: which are safe, and what all that is wrong is told as.
+"""Names of tables and columns as a caller writes them: validation, and the findings about invalid names.
 
-A name is taken as it stands, capitals and reserved words too: it is looked up in the catalogue and quoted by the driver."""
+A name is taken literally, capitals and reserved words too: it is looked up in the catalogue and quoted by the driver.
+"""
 
 import re
 from collections.abc import Sequence
@@ -10,12 +11,12 @@ from duckkb.errors import FilterError, Finding, UsageError
 _PART = r'(?:[^\W\d][\w$]*|"[\w$ .-]+")'
 _COLUMN, _TABLE, _PARTS = re.compile(_PART), re.compile(rf"{_PART}(?:\.{_PART})?"), re.compile(_PART)
 _MOST_BYTES = 63
-"""Of a name; PostgreSQL cuts longer ones, and two would be one."""
+"""The most bytes of a name; PostgreSQL truncates longer names, so that two could become the same."""
 _RULE = 'a name is letters, digits, _ and $, or in double quotes also spaces, hyphens and dots: shop."My Table"'
 
 
 def table_name(text: object) -> tuple[str, str] | None:
-    """The schema, empty where none is named, and the table; None for what is no safe name.
+    """Parse a table's name into schema, empty where none is named, and table; None where it is not safe.
 
     >>> table_name("Items"), table_name('shop."My Table"'), table_name("items; DROP TABLE items")
     (('', 'Items'), ('shop', 'My Table'), None)
@@ -25,7 +26,7 @@ def table_name(text: object) -> tuple[str, str] | None:
 
 
 def column_name(text: object) -> str | None:
-    """A column; None for what is no safe name, such as a path into JSON.
+    """Parse a column's name; None where it is not safe, such as a path into JSON.
 
     >>> column_name("order"), column_name('"a b"'), column_name("meta->>'a'"), column_name("meta.a")
     ('order', 'a b', None, None)
@@ -42,7 +43,7 @@ def _split_name(text: object, pattern: re.Pattern[str]) -> list[str]:
 
 
 def invalid(what: str, given: object, remedy: str = _RULE) -> Finding:
-    """A `table` or a `column` that is unsafe, or that is not there."""
+    """Return the finding about a `table` or `column` whose name is unsafe or unknown."""
     spelling = repr(given)
     return Finding(
         "E_TABLE", f"invalid {what} {spelling if len(spelling) <= 80 else spelling[:80] + '…'}", remedy=remedy
@@ -50,7 +51,7 @@ def invalid(what: str, given: object, remedy: str = _RULE) -> Finding:
 
 
 def refuse(findings: Sequence[Finding]) -> None:
-    """Raise `errors.FilterError` (E_FILTER) or `errors.UsageError` with all that is wrong, where anything is."""
+    """Raise `errors.FilterError` (E_FILTER) or `errors.UsageError` with all findings, if there are any."""
     if not findings:
         return
     first, codes = findings[0], {finding.code for finding in findings}

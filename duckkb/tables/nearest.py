@@ -1,8 +1,8 @@
-"""The nearest rows of a table to a vector, by cosine: what is asked is held against the table, then answered.
+"""The nearest rows of a table to a vector, by cosine: the question is checked against the table, then answered.
 
-Exact unless `approximate` is asked: the order is by an expression that no index of vectors answers, so that PostgreSQL compares
-all rows that a filter lets through. With an index, rows are read from it (until as many are found as are wanted, where pgvector can), and
-where these are too few, all are compared: a filter starves nobody.
+Exact unless `approximate` is set: the rows are ordered by an expression that no vector index answers, so
+PostgreSQL compares all rows that pass the filter. With an index, rows are read from it, where pgvector can
+until enough match. Where these are too few, all rows are compared, so a filter never costs results.
 """
 
 import json
@@ -21,16 +21,19 @@ from duckkb.tables.names import invalid, refuse
 from duckkb.tables.statement import Statement, other_dimension
 
 _ITERATIVE = (0, 8)
-"""The version of pgvector from which an index can be read on until there are enough rows."""
+"""The version of pgvector from which an index can be read until there are enough rows."""
 _READ_ON = "SET LOCAL hnsw.iterative_scan = strict_order; SET LOCAL ivfflat.iterative_scan = relaxed_order"
-_LONGEST_NUMBER = 4_000  # digits; Python reads no longer ones
+_LONGEST_NUMBER = 4_000  # digits; Python parses no longer integers
 
 
 def look(
     cursor: Cursor[Any], asked: NeighbourSearch, checked: SafeNames, dimension: int
 ) -> tuple[FoundTable, PgVector]:
-    """The table that is asked; `dimension` is of the vector, 0 where it is not known yet. Raises `errors.UsageError` (E_TABLE,
-    E_DIMENSION) and `errors.FilterError` with everything that does not fit, `errors.StateError` (E_DATABASE)."""
+    """Return the table of a question and the database's pgvector, after checking the question against them.
+
+    `dimension` is the vector's, 0 where it is not known yet. Raises `errors.UsageError` (E_TABLE, E_DIMENSION)
+    and `errors.FilterError` with all mismatches, and `errors.StateError` (E_DATABASE).
+    """
     extension = pgvector(cursor)
     table = find_table(cursor, checked.schema, checked.name, asked.table)
     findings = unfit(checked.tests, table.columns)
@@ -69,8 +72,10 @@ def nearest_rows(
     looked: tuple[FoundTable, PgVector],
     vector: Sequence[float],
 ) -> list[Neighbour]:
-    """The rows that are nearest to a vector of unit length, the nearest first; equal ones by the primary key, else by what is selected.
-    Rows without a vector, with zeros alone or with one of another length are none."""
+    """Return the rows nearest to a vector of unit length; ties by primary key, else by the selected columns.
+
+    Leaves out rows whose vector is missing, all zeros, or of another length.
+    """
     table, extension = looked
     statement = Statement(table, extension, checked, asked)
     rows: list[Any] = []
@@ -93,7 +98,7 @@ def _build_neighbour(columns: Sequence[str], row: Sequence[Any]) -> Neighbour:
 
 
 def _parse_value(text: str | None) -> Any:
-    """JSON as PostgreSQL writes it; a number that would lose digits, and what is nested too deep, stays text."""
+    """Parse JSON as PostgreSQL writes it; keep as text what would lose digits or is nested too deep."""
     if text is None:
         return None
     try:

@@ -1,4 +1,7 @@
-"""A connection that only reads, each time in a transaction of its own with a limit of time. A password shows in no error."""
+"""A read-only connection to PostgreSQL: each question in its own transaction with a time limit.
+
+No error shows a password.
+"""
 
 import threading
 from collections.abc import Iterator
@@ -15,18 +18,21 @@ if TYPE_CHECKING:
 _SESSION = {
     "TimeZone": "UTC", "DateStyle": "ISO, YMD", "IntervalStyle": "iso_8601", "bytea_output": "hex", "extra_float_digits": "1",
 }  # fmt: skip
-"""What decides how values look; so they look the same whoever asks."""
+"""Settings that fix how values look, whoever asks."""
 _SET = "SELECT pg_catalog.set_config(s.name, s.value, true) FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) AS s(name, value)"
 _TOO_LATE = "57014"
-_VALUES = {"22P02", "22003", "22007", "22008"}  # a value that does not fit its type
+_VALUES = {"22P02", "22003", "22007", "22008"}  # SQL states of values that do not fit their type
 
 
 class Postgres:
-    """Connects when it is first asked, and again where the connection was lost. Threads take turns."""
+    """A connection that is made at the first question, and again after it was lost. Threads take turns."""
 
     def __init__(self, url: str, connect_s: float = 10.0, statement_s: float = 30.0) -> None:
-        """`place` is host, port and database, as a person is told them. Limits are in seconds. Raises `errors.UsageError` (E_URL) for what is no URL of a PostgreSQL, `errors.Refused` without the
-        extra."""
+        """Prepare a connection, without connecting. Limits are in seconds.
+
+        `place` is host, port and database, as people read them. Raises `errors.UsageError` (E_URL) for an
+        invalid URL, `errors.Refused` without the extra.
+        """
         if find_spec("psycopg") is None:
             raise Refused("PostgreSQL needs the extra `postgres`", suggestion="pip install 'duckkb[postgres]'")
         self._url = PostgresUrl.read(url)
@@ -40,8 +46,11 @@ class Postgres:
 
     @contextmanager
     def reading(self) -> "Iterator[Cursor[Any]]":
-        """One snapshot, in which nothing can be written. Raises `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError`
-        (E_DATABASE) and, for values that their columns cannot have, `errors.FilterError`."""
+        """Open a snapshot in which nothing can be written.
+
+        Raises `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError` (E_DATABASE) and, for values
+        that do not fit their columns, `errors.FilterError`.
+        """
         from psycopg import Error
 
         with self._turn:
@@ -52,7 +61,7 @@ class Postgres:
                     cursor.execute(_SET, (list(settings), list(settings.values())))
                     yield cursor
             except Error as error:
-                raise self._problem(error) from None  # its own text and frames may hold the URL
+                raise self._problem(error) from None  # its text and frames may hold the URL
             except UnicodeError:
                 message = "[database] a value of the database is no UTF-8"
                 raise StateError(message, "E_DATABASE", "ask for other columns, or mend the value") from None
@@ -71,7 +80,7 @@ class Postgres:
             self._connection = psycopg.connect(
                 self._url.url,
                 autocommit=True,
-                prepare_threshold=None,  # poolers that hand a connection on after each transaction know no statements of ours
+                prepare_threshold=None,  # poolers that reassign connections lose prepared statements
                 connect_timeout=max(1, int(self._connect_s)),
                 tcp_user_timeout=int(1000 * (self._connect_s + self._statement_s)),
                 application_name="duckkb",
@@ -96,7 +105,7 @@ class Postgres:
 
 
 def _is_alive(connection: "Connection[Any]") -> bool:
-    """Whether a connection is still there: servers and poolers close those that nobody used for a while."""
+    """Return whether a connection is still open; servers and poolers close idle ones."""
     from psycopg import OperationalError
 
     try:

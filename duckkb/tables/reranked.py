@@ -1,4 +1,4 @@
-"""The nearest rows of a table once more, by how well their texts answer the question."""
+"""Reranking of a table's nearest rows by how well their texts answer the question."""
 
 import time
 from collections.abc import Sequence
@@ -16,8 +16,10 @@ from duckkb.tables.asked import Neighbour
 def rerank_rows(
     model: Reranker, wanted: RerankSettings, question: str, rows: Sequence[Neighbour], least: float
 ) -> list[tuple[Neighbour, float]]:
-    """Rows with their scores from 0 to 1, the best first and equal ones as they came, without those below `least`. A row that has
-    no text is not shown to the model, and has 0. Raises `errors.Unavailable` (E_MODEL)."""
+    """Return rows with their scores from 0 to 1, the best first, ties in their order, without those below `least`.
+
+    A row without text is not shown to the model, and scores 0. Raises `errors.Unavailable` (E_MODEL).
+    """
     room, until = room_for_texts(wanted, question), time.monotonic() + wanted.timeout_ms / 1000
     texts = [clip_to_tokens(row.text, room) if row.text and row.text.strip() else None for row in rows]
     different = list(dict.fromkeys(text for text in texts if text is not None))

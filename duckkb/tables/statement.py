@@ -1,4 +1,4 @@
-"""The SQL of a search: names are quoted, values are bound. Imported where a PostgreSQL is asked: it needs the driver."""
+"""The SQL of a search: names are quoted, values are bound. Imported on demand, since it needs the driver."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, time
@@ -13,7 +13,7 @@ from duckkb.tables.filters import ColumnTest, is_number
 
 
 class Statement:
-    """The statements for one question. An inner one chooses rows, the outer one renders them, so that no other row is rendered."""
+    """The statements for one question. An inner one chooses rows, an outer one renders only these."""
 
     def __init__(self, table: FoundTable, extension: PgVector, checked: SafeNames, asked: NeighbourSearch) -> None:
         self.columns = checked.select or tuple(table.columns)
@@ -25,13 +25,16 @@ class Statement:
         self._conditions = _conditions(checked.tests, table.columns, self._values)
 
     def exact(self, vector: Sequence[float]) -> tuple[Composed, Mapping[str, Any]]:
-        """Zero is added to the distance, and by that no index orders. Without a primary key the rows that are as near as the last one
-        are read too, and the outer order chooses among them."""
+        """Return the statement that compares all rows.
+
+        Adding zero to the distance keeps PostgreSQL from using an index. Without a primary key, rows as near as
+        the last row are read too, and the outer order chooses among them.
+        """
         length = SQL("{}({})").format(quote_names(self._schema, "vector_dims"), self._vector)
         distance = self._build_distance(SQL("{}::{}").format(self._vector, self._type("vector")), self._question)
         more: list[Composable] = []
         if not self._column.dimension:
-            # To compare another length is an error, and PostgreSQL chooses in which order conditions are looked at.
+            # Comparing vectors of unequal length is an error, and PostgreSQL chooses the order of conditions.
             distance = SQL("CASE WHEN {} = %(dimension)s THEN {} END").format(length, distance)
             more.append(SQL("{} = %(dimension)s").format(length))
         keys = [SQL("t.{}").format(quote_names(name)) for name in self._table.key]
@@ -40,7 +43,10 @@ class Statement:
         return self._build_outer(SQL("n.d"), inner), self._bind_values(vector)
 
     def order_by_index(self, vector: Sequence[float]) -> tuple[Composed, Mapping[str, Any]]:
-        """In the order of the index, whose numbers may be narrow; the cosine is that of the full ones."""
+        """Return the statement that reads rows in the order of the index.
+
+        The index may hold numbers of less precision; the cosine is computed from the full ones.
+        """
         question = SQL("{}::{}").format(self._question, self._type(self._column.base))
         inner = self._inner(self._build_distance(self._vector, question), [], SQL("ORDER BY d LIMIT %(limit)s"))
         full_vector = SQL("n.{}::{}").format(SQL(self._places[self._column.name]), self._type("vector"))
@@ -62,7 +68,7 @@ class Statement:
         )
 
     def _render_column(self, column: TableColumn) -> Composed:
-        """A value as JSON: vectors as numbers, an enum as its label or, where that is not wanted, as the text that the server has."""
+        """Render a column as JSON: vectors as numbers, an enum as its label or as the server's text."""
         value = SQL("n.{}").format(quote_names(self._places[column.name]))
         if column.is_vector:
             value = SQL("{}::pg_catalog.float4[]").format(value)
@@ -92,7 +98,10 @@ class Statement:
 def other_dimension(
     cursor: Cursor[Any], table: FoundTable, column: TableColumn, extension: PgVector, wanted: int
 ) -> int:
-    """How long the vectors of a column are where none is as long as wanted, else 0. A column that declares no dimension is asked."""
+    """Return the length of a column's vectors where none is as long as `wanted`, else 0.
+
+    Queries the rows only where the column declares no dimension.
+    """
     if column.dimension:
         return 0 if column.dimension == wanted else column.dimension
     name, dims = quote_names(column.name), quote_names(extension.schema, "vector_dims")
@@ -109,7 +118,7 @@ def other_dimension(
 def _conditions(
     tests: Sequence[ColumnTest], columns: Mapping[str, TableColumn], values: dict[str, Any]
 ) -> list[Composable]:
-    """Each comparison as SQL over the table `t`, whose values are added to those that are bound, by name."""
+    """Return each comparison as SQL over the table `t`, and add its values to those bound by name."""
     conditions: list[Composable] = []
     for test in tests:
         column, placeholder = columns[test.column], f"v{len(values)}"
@@ -134,15 +143,17 @@ def _conditions(
 
 
 def _type(column: TableColumn) -> Composable:
-    """The type that a value is read as: the column's, without a length, which would cut it; a number of any size and with
-    any fraction, but that of float4, whose numbers have few digits."""
+    """Return the type by which a value is read: the column's without a length, which would cut it.
+
+    Numbers are read with any size and fraction, except for float4, whose numbers have few digits.
+    """
     if is_number(column) and column.base != "float4":
         return quote_names("pg_catalog", "numeric")
     return quote_names(column.schema, column.base)
 
 
 def _text(value: Any) -> str:
-    """As PostgreSQL reads a value."""
+    """Return a value as PostgreSQL reads it."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes):
@@ -153,5 +164,5 @@ def _text(value: Any) -> str:
 
 
 def quote_names(*parts: str) -> SQL:
-    """A name for a statement with bound values, in which a percent sign would begin one."""
+    """Quote a name for a statement with bound values; percent signs are doubled."""
     return SQL(Identifier(*parts).as_string(None).replace("%", "%%"))

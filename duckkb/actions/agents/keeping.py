@@ -1,4 +1,4 @@
-"""The harness of an agent as records: what it did, in git, reviewed like any knowledge."""
+"""The transcript of an agent as records: what it did, in git, reviewed like any knowledge."""
 
 from typing import Any
 
@@ -10,13 +10,17 @@ from duckkb.llm.loop import CallRecord, Harness
 from duckkb.queries import Receipt
 
 _IDENTITY = ("run", "sequence")
-"""Of the policy."""
+"""The identity of the policy's records."""
 
 
 def keep_harness(base: Base, type: str, harness: Harness, *, run: str | None = None, dry_run: bool = False) -> Receipt:
-    """Put the records of a harness into a collection by the policy `harness`, under the name `run` (the harness's own id without
-    one); again changes nothing. Raises as `writing.put`, `errors.UsageError` for another type, `errors.StateError` (E_HARNESS) for
-    a harness that waits for approval or was interrupted, or in which nothing was called."""
+    """Store the records of a harness in a collection with the policy `harness`.
+
+    The run is named `run`, by default by the harness's own id.
+
+    Storing it again changes nothing. Raises as `writing.put`, `errors.UsageError` for another type, and
+    `errors.StateError` (E_HARNESS) for a harness that waits for approval, was interrupted, or has no calls.
+    """
     if find_kind(base, type).identity != _IDENTITY:
         command = "duckkb col init runs --policy harness"
         raise UsageError(f"{type} is no collection by the policy `harness`", suggestion=command)
@@ -29,7 +33,7 @@ def keep_harness(base: Base, type: str, harness: Harness, *, run: str | None = N
 
 
 def _record(run: str, record: CallRecord) -> dict[str, Any]:
-    """`args` stay text: whatever a model wrote there is a record all the same."""
+    """Return a call as a record; `args` stay text, so that whatever a model wrote can be stored."""
     call = record.call
     outcome = {"result": record.result} if record.result is not None else {"error": record.error}
     return {

@@ -1,4 +1,4 @@
-"""`kb.migrate`: knowledge that other programs keep, taken over: collections of Chroma, the memory of OpenClaw."""
+"""`kb.migrate`: imports from other programs, namely Chroma's collections and OpenClaw's memory."""
 
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -31,8 +31,10 @@ _LONGEST_NAME = 48
 
 
 class MigratedCollection(Struct, frozen=True):
-    """What became of one collection of Chroma: its name here, and there (`source`). The four numbers add up to its entries;
-    `skipped` were left out, or left as they are here."""
+    """The import of one Chroma collection: its name here, and in Chroma (`source`).
+
+    The four numbers add up to its entries; `skipped` entries were left out, or left as they are here.
+    """
 
     collection: str
     source: str
@@ -44,7 +46,7 @@ class MigratedCollection(Struct, frozen=True):
 
 
 class Migrations:
-    """`kb.migrate`: a second call adds nothing, and what it is taken from is never changed."""
+    """The imports `kb.migrate`; a second call adds nothing, and the source is never changed."""
 
     def __init__(self, base: BaseNow) -> None:
         self._base = base
@@ -52,19 +54,21 @@ class Migrations:
     def chroma(
         self, file: str | Path, *, names: Sequence[str] = (), update: bool = False, dry_run: bool = False
     ) -> list[MigratedCollection]:
-        """Take over the collections (those with these `names`) of a local Chroma, by its `chroma.sqlite3` or its folder: an
-        entry becomes a record with its id, its document as `content`, and its metadata. Each collection is written whole or not
-        at all. Records that are there already stay; those that differ are changed with `update` alone,
-        in the fields that Chroma has. Vectors are made anew by the base's own model.
+        """Import the collections (with these `names`) of a local Chroma: its `chroma.sqlite3` or folder.
 
-        Raises `errors.UsageError` (E_PATH), `errors.StateError` (E_FOREIGN), `errors.NotFound`, `errors.InvalidRecord`.
+        An entry becomes a record with its id, its document as `content`, and its metadata. Each collection is
+        written whole or not at all. Existing records stay; those that differ are changed only with `update`, in
+        the fields that Chroma has. Vectors are computed by the base's own model.
+
+        Raises `errors.UsageError` (E_PATH), `errors.StateError` (E_FOREIGN), `errors.NotFound`,
+        `errors.InvalidRecord`.
         """
         return [*self.each_of_chroma(file, names, update=update, dry_run=dry_run)]
 
     def each_of_chroma(
         self, file: str | Path, names: Sequence[str] = (), *, update: bool = False, dry_run: bool = False
     ) -> Iterator[MigratedCollection]:
-        """As `chroma`, each collection once it is written: one that fails leaves those before it."""
+        """Import as `chroma` does, and yield each collection once it is written; a failure keeps those before it."""
         with self._base() as base:
             place = grant_path(base, file)
             path = regular_file(base, place / FILE if place.is_dir() else place, f"a {FILE}")
@@ -77,9 +81,13 @@ class Migrations:
                 yield self._migrate_collection(source, used_tables, update=update, dry_run=dry_run)
 
     def openclaw(self, folder: str | Path, *, name: str | None = None) -> dict[str, Any]:
-        """Have the memory of an OpenClaw workspace, `MEMORY.md` and `memory/**/*.md`, be a document collection over its folder:
-        name, folder, number of documents, and whether it was added now; one that is there stays as it is. Raises
-        `errors.StateError` (E_FOREIGN) for a folder without memory."""
+        """Make the memory of an OpenClaw workspace a document collection over its folder.
+
+        The memory is `MEMORY.md` and `memory/**/*.md`.
+
+        Returns its name, folder, number of documents, and whether it was added now; an existing collection
+        stays as it is. Raises `errors.StateError` (E_FOREIGN) for a folder without memory.
+        """
         with self._base() as base:
             place = grant_path(base, folder).resolve()
             for kind in documents_of(base):
@@ -108,7 +116,7 @@ class Migrations:
             new, differing = _compare_records(base, kind, records)
             changes = [*new, *(differing if update else ())]
             items = ((f"{source.name} {record['id']}", writing.plain(base, record)) for record in changes)
-            check_records(base, kind, items, single=False, partial=True)  # before a collection is made for them
+            check_records(base, kind, items, single=False, partial=True)  # before their collection is made
             if definition and not dry_run:
                 create(base, kind.name, definition)
         pending = self._put(kind.name, changes, is_new=bool(definition)) if changes and not dry_run else 0
@@ -122,20 +130,25 @@ class Migrations:
         )
 
     def _put(self, name: str, records: Sequence[Mapping[str, Any]], *, is_new: bool) -> int:
-        """Write records; where that fails a collection that was made for them goes again. Returns the chunks without vectors."""
+        """Write records and return the number of chunks without vectors.
+
+        On failure, removes a collection that was made for them.
+        """
         try:
             with self._base() as base:
                 return writing.put(base, name, records, merge=True, embed=False).pending
         except BaseException:
             if is_new:
-                with suppress(DuckkbError):  # one that holds records stays
+                with suppress(DuckkbError):  # a collection with records stays
                     Collections(self._base).remove(name)
             raise
 
 
 def _find_or_define_type(base: Base, source: ChromaCollection, used_tables: set[str]) -> tuple[NodeType, bytes]:
-    """The collection that was made of one of Chroma, known by the UUID in its description; else one to be made, with its
-    definition."""
+    """Return the collection made of a Chroma collection, found by the UUID in its description, or a new one.
+
+    A new collection comes with its definition.
+    """
     mark = f"({source.id})"
     for kind in base.ontology.nodes.values():
         if kind.policy is not None and mark in kind.policy.description:
@@ -150,7 +163,7 @@ def _find_or_define_type(base: Base, source: ChromaCollection, used_tables: set[
 
 
 def _compare_records(base: Base, kind: NodeType, records: Iterable[Mapping[str, Any]]) -> tuple[list[Any], list[Any]]:
-    """The records that are not there, and those that have other values there in some of their fields."""
+    """Return the records that are missing here, and those that differ here in some of their fields."""
     new, differing = [], []
     for record in records:
         row = base.tree.get(kind, (record["id"],))
@@ -162,7 +175,7 @@ def _compare_records(base: Base, kind: NodeType, records: Iterable[Mapping[str, 
 
 
 def _find_free_name(base: Base, name: str, used_tables: set[str]) -> str:
-    """A name for a new collection that is as near to this one as can be; `used_tables` are those of others."""
+    """Return a free name for a new collection, as near to `name` as possible; `used_tables` are taken."""
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:_LONGEST_NAME].strip("-_")
     if not is_policy_name(plain) or describe_reservation(plain):
         plain = f"chroma-{plain}".rstrip("-")
@@ -176,8 +189,9 @@ def _find_free_name(base: Base, name: str, used_tables: set[str]) -> str:
 
 
 def _map_field_names(keys: Iterable[str], known_fields: Container[str] = ()) -> dict[str, str]:
-    """The field that each key of metadata becomes: the key itself where a field can have that name and no other has it, those
-    first that are in `known_fields`.
+    """Map each key of metadata to a field: the key itself where that is a valid and free name.
+
+    Keys in `known_fields` are mapped first.
 
     >>> _map_field_names(["chroma:document", "id", "loc.line", "Title", "title"])
     {'chroma:document': 'content', 'Title': 'Title', 'id': 'meta_id', 'title': 'title_2', 'loc.line': 'loc_line'}

@@ -1,4 +1,4 @@
-"""The skill: the page by which coding agents know how to use duckkb."""
+"""The skill: the page that tells coding agents how to use duckkb."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -10,13 +10,15 @@ FOLDER = "~/.claude/skills"
 
 
 def text() -> str:
-    """The page, Markdown with front matter."""
+    """Return the page, Markdown with front matter."""
     return files("duckkb.actions.agents").joinpath("SKILL.md").read_text("utf-8")
 
 
 def install(to: str | Path = FOLDER, *, force: bool = False) -> tuple[Path, bool]:
-    """Write the page to `to`/duckkb/SKILL.md; returns its path, and whether it was written: one that is the same stays. Raises
-    `errors.UsageError` (E_PATH) where another file is there, unless `force`, or the place is no caller's to write."""
+    """Write the page to `to`/duckkb/SKILL.md; return its path, and whether it was written or was there already.
+
+    Raises `errors.UsageError` (E_PATH) where another file is there, unless `force`, or where callers may not write.
+    """
     env = config.environment()
     target, data = outside.sound(to).expanduser() / "duckkb" / "SKILL.md", text().encode()
     if env.sandbox:

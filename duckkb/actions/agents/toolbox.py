@@ -1,4 +1,4 @@
-"""Actions as tools of a model: what each takes and does the registry says, what it may do the caller's rights."""
+"""Actions as tools of a model: the registry says what each takes and does, the caller's rights limit it."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -10,17 +10,19 @@ from duckkb.caller import Caller
 from duckkb.llm.loop import Tool
 
 Ask = Callable[[str, Mapping[str, Any], Caller], dict[str, Any]]
-"""Of an action's name, its arguments and a caller: the plain object that it answers."""
+"""A function that takes an action's name, its arguments and a caller, and returns the plain object of the answer."""
 READS = ("types", "schema", "find", "get", "neighbors", "path", "sql")
 PROPOSE = "propose_put"
 _PROPOSED = " Nothing is changed: it becomes a proposal on a branch, which somebody reviews."
-_OF_WRITERS = frozenset({"dry_run", "embed"})  # a proposal is one, and is embedded once it is merged
+_OF_WRITERS = frozenset({"dry_run", "embed"})  # a proposal is a dry run already, and is embedded after its merge
 _TIMEOUT_S = 120.0
 
 
 def toolbox(ask: Ask, propose: Ask, caller: Caller, longest: int) -> tuple[Tool, ...]:
-    """The tools that a caller may use: `READS`, and `PROPOSE`, which puts records by way of `propose`. Whatever is read may be
-    asked again after an interruption. Results are cut at about `longest` characters."""
+    """Return the tools that a caller may use: `READS`, and `PROPOSE`, which puts records through `propose`.
+
+    Reads may be repeated after an interruption. Results are cut at about `longest` characters.
+    """
 
     def tool(name: str, action: Action, ask: Ask, more: str = "", without: frozenset[str] = frozenset()) -> Tool:
         return Tool(
@@ -38,8 +40,10 @@ def toolbox(ask: Ask, propose: Ask, caller: Caller, longest: int) -> tuple[Tool,
 
 
 def shorten_answer(answer: dict[str, Any], longest: int) -> dict[str, Any]:
-    """An answer of at most about so many characters as JSON: with the first entries of its longest list, or else its beginning as
-    text; a `note` says what was left out."""
+    """Shorten an answer to about `longest` characters of JSON.
+
+    Keeps the first entries of its longest list, or else its beginning as text; a `note` says what was left out.
+    """
     text = _to_json(answer)
     if len(text) <= longest:
         return answer

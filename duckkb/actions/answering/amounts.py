@@ -1,7 +1,7 @@
-"""Numbers in a text, with what they count: in digits, in English and Chinese words, with scales (5 million, 10万), units and signs.
+"""Quantities in a text: digits, English and Chinese number words, scales (5 million, 10万), units and signs.
 
-Numbers of different units are different: 250 ms are .25 s, and not 250 s. What is written with several dots (a version, an address) and
-the date of a day are no numbers but one text each.
+Numbers of different units differ: 250 ms equal .25 s, and not 250 s. A string with several dots (a version, an
+address) and a calendar date are single texts, not numbers.
 """
 
 import re
@@ -49,7 +49,7 @@ _HAN_UNITS: Mapping[str, int] = {
     "十": 10, "拾": 10, "百": 100, "佰": 100, "千": 1_000, "仟": 1_000, "万": 10_000, "亿": 100_000_000,
 }  # fmt: skip
 _MEASURED = "个条次项种台名倍步份行页层级章节位块列张本组轮遍人"
-"""Behind one sign of a number these say that something is counted; 三 and 十 alone stand in many words."""
+"""Measure words: behind a single number sign they show that something is counted; 三 and 十 alone are in many words."""
 
 _HAN = f"{''.join(_HAN_DIGITS)}{''.join(_HAN_UNITS)}"
 _ENGLISH = "|".join([*_WORDS, "hundred", *(one for one in _SCALES if len(one) > 1)])
@@ -78,9 +78,12 @@ _RANGE = re.compile(r"(?:\d ?|^\s*)$", re.MULTILINE)
 
 
 class Amount(Struct, frozen=True):
-    """A number as it is `shown`, from `start` to `end` of a text: as it is `written`, and in its `unit` (seconds in milliseconds), which
-    is empty where none is known. `literal` is a version, an address or a day instead. `is_spelled`: in words; `is_sure`: that these
-    count something, which of "one" or 万一 is not clear."""
+    """A number as it is `shown`, from `start` to `end` of a text.
+
+    It has the value as `written`, and in its `unit` (seconds in milliseconds), which is empty where none is
+    known. `literal` is a version, an address or a day instead. `is_spelled`: written in words. `is_sure`: the
+    words certainly count something, which is not clear of "one" or 万一.
+    """
 
     shown: str
     start: int
@@ -94,15 +97,16 @@ class Amount(Struct, frozen=True):
 
 
 def normalize_digits_text(text: str) -> str:
-    """A text as numbers are looked for in it."""
+    """Normalize a text for the search for numbers."""
     return unicodedata.normalize("NFKC", text)
 
 
 def amounts(text: str) -> list[Amount]:
-    """The numbers of an evened text, in their order.
+    """Return the numbers of a normalized text, in their order.
 
-    >>> [(one.shown, int(one.value), one.unit) for one in amounts("1,000 records in 0.25 s, 12% of 10万; fifty-two or 三十")]
-    [('1,000', 1000, ''), ('0.25 s', 250, 'ms'), ('12%', 12, '%'), ('10万', 100000, ''), ('fifty-two', 52, ''), ('三十', 30, '')]
+    >>> numbers = amounts("1,000 records in 0.25 s, 12% of 10万; fifty-two")
+    >>> [(number.shown, int(number.value), number.unit) for number in numbers]
+    [('1,000', 1000, ''), ('0.25 s', 250, 'ms'), ('12%', 12, '%'), ('10万', 100000, ''), ('fifty-two', 52, '')]
     """
     numbers = [Amount(hit[0], hit.start(), hit.end(), literal=hit[0]) for hit in _LITERAL.finditer(text)]
     remainder = _erase_amounts(text, numbers)
@@ -114,19 +118,22 @@ def amounts(text: str) -> list[Amount]:
 
 
 def blank_amounts(text: str, found: list[Amount]) -> str:
-    """An evened text with its numbers left out; as long as before."""
+    """Blank the numbers of a normalized text; its length stays."""
     return _erase_amounts(text, [number for number in found if number.is_sure])
 
 
 class Amounts:
-    """What a text has of numbers, to look others up in."""
+    """The numbers of a text, for look-ups."""
 
     def __init__(self, text: str) -> None:
         self._text = normalize_digits_text(text)
         self._all = amounts(self._text)
 
     def have(self, wanted: Amount) -> bool:
-        """Whether a number stands there, also in another form; one with a unit as that, or where the text says none."""
+        """Return whether the text has a number, in any form.
+
+        A number with a unit needs the same unit there, or none.
+        """
         if wanted.literal:
             return wanted.literal in self._literals or self._has_day(wanted.literal)
         if wanted.unit == "%":
@@ -145,7 +152,7 @@ class Amounts:
 
     @cached_property
     def _unitless(self) -> frozenset[Decimal]:
-        """The numbers without a unit, with those in words of other signs (250ms_limit, E5) and the parts of versions and days."""
+        """The numbers without a unit, also inside words (250ms_limit, E5), in versions and in days."""
         numbers = {item.written for item in self._all if not item.unit and not item.literal}
         numbers |= {-item.written for item in self._all if not item.unit and self._can_be_range(item)}
         remainder = _erase_amounts(self._text, self._all)
@@ -160,11 +167,11 @@ class Amounts:
         return self._unitless | {number.written for number in self._all if not number.literal}
 
     def _can_be_range(self, number: Amount) -> bool:
-        """Whether what looks like a sign may be the dash of a range, or of a list."""
+        """Return whether an apparent sign may be the dash of a range or a list."""
         return number.written < 0 and bool(_RANGE.search(self._text[: number.start][-20:]))
 
     def _has_day(self, literal: str) -> bool:
-        """A day that stands there in other words: it is not told which of its numbers is the month."""
+        """Return whether the text has a day written in another form; any of its numbers may be the month."""
         if not _DATE.fullmatch(literal) or any(map(_DATE.fullmatch, self._literals)):
             return False
         return all(Decimal(piece) in self._plain for piece in literal.split("-"))
@@ -197,7 +204,10 @@ def _parse_han(match: re.Match[str]) -> Amount:
 
 
 def _is_han_count(signs: str, following: str, has_measure: bool) -> bool:
-    """Whether signs of Chinese numbers mean one: 三十 does, 二〇二四, 三 before 个 or 秒; 一 and 两 alone, 十 in 十分, 千万 and 万一 may not."""
+    """Return whether Chinese number signs certainly mean a number.
+
+    They do in 三十, 二〇二四, and 三 before 个 or 秒. They may not in a lone 一 or 两, 十 in 十分, 千万 and 万一.
+    """
     digits = sum(sign in _HAN_DIGITS for sign in signs)
     if len(signs) == 1:
         return (
@@ -239,9 +249,9 @@ def _sum_words(words: list[str]) -> Decimal:
 
 
 def han_number(text: str) -> Decimal:
-    """The value of a number in Chinese: 三十二 is 32, 二〇二四 is 2024.
+    """Return the value of a Chinese number: 三十二 is 32, 二〇二四 is 2024.
 
-    >>> [int(han_number(one)) for one in ("十", "三十二", "二〇二四", "一万两千", "三亿五千万", "伍拾")]
+    >>> [int(han_number(text)) for text in ("十", "三十二", "二〇二四", "一万两千", "三亿五千万", "伍拾")]
     [10, 32, 2024, 12000, 350000000, 50]
     """
     if not any(sign in _HAN_UNITS for sign in text):

@@ -1,7 +1,7 @@
-"""`ask`: pack what there is on a question, refuse where that is too thin, ask a chat model, and check what it says.
+"""`ask`: pack the evidence on a question, refuse where it is too thin, ask a chat model, and check its answer.
 
-A refusal is a result, as an answer is: no model is asked, and the nearest records are named. What the checks cannot find in the texts that
-a sentence cites is marked, whatever the model says of itself (docs/ask.md).
+A refusal is a result as an answer is: no model is asked, and the nearest records are named. Whatever the checks
+cannot find in the texts that a sentence cites is marked, whatever the model claims (docs/ask.md).
 """
 
 from collections.abc import Callable, Sequence
@@ -28,19 +28,19 @@ from duckkb.review.provenance.citation import parse
 Listener = Callable[[ContentDelta | ReasoningDelta], None]
 
 _NEAREST = 3
-_JUDGED = 10  # of the packed records, best first: how far the support of a question is looked for
-_ROOM = 1_024  # tokens that are left to an answer
+_JUDGED = 10  # packed records, best first, that are judged for support
+_ROOM = 1_024  # tokens reserved for the answer
 
 
 class Evidence(Struct, frozen=True):
-    """A pack that has enough on its question."""
+    """A pack with enough evidence on its question."""
 
     pack: ContextPack
     support: Support
 
 
 class Answered(Struct, frozen=True):
-    """What a model said from a pack, checked. `cut` says why it stopped in the middle; empty where it came to its end."""
+    """A checked answer of a model from a pack. `cut` says why it stopped early; empty where it is complete."""
 
     pack: ContextPack
     support: Support
@@ -52,7 +52,7 @@ class Answered(Struct, frozen=True):
 
     @property
     def unsupported(self) -> tuple[CheckedSentence, ...]:
-        """The sentences that were marked."""
+        """The marked sentences."""
         return tuple(sentence for sentence in self.sentences if sentence.marks)
 
     @property
@@ -63,7 +63,10 @@ class Answered(Struct, frozen=True):
 
 
 class Declined(Struct, frozen=True):
-    """Why there is no answer: the evidence is thin, and no model was asked; or `model` is the one that found no answer in it."""
+    """The reason why there is no answer.
+
+    Either the evidence is thin and no model was asked, or `model` found no answer in it.
+    """
 
     pack: ContextPack
     support: Support
@@ -82,7 +85,7 @@ class Declined(Struct, frozen=True):
 
     @property
     def nearest(self) -> tuple[Entry, ...]:
-        """The first of what was found."""
+        """The first entries of the pack."""
         return self.pack.entries[:_NEAREST]
 
 
@@ -96,9 +99,12 @@ def ask(
     limit: int = 20,
     listen: Listener = lambda _: None,
 ) -> Answered | Declined:
-    """Answer a question from what the base has on it, by the chat model of this name (else that of the configuration); `listen` gets
-    its words as they come. Types, budget (None for the setting's) and limit are those of the pack. Raises as `context_pack` and
-    `ports.ChatModel.stream`; an answer that breaks off after its first word is given with what was said."""
+    """Answer a question from the base's evidence, by the chat model of this name (else the configuration's).
+
+    `listen` gets the words as they come. Types, budget (None for the setting's) and limit are those of the
+    pack. Raises as `context_pack` and `ports.ChatModel.stream`; an answer that breaks off after its first word
+    is returned as far as it came.
+    """
     verdict = gather_evidence(base, question, types=types, budget=budget, limit=limit)
     if isinstance(verdict, Declined):
         return verdict
@@ -114,7 +120,7 @@ def ask(
 def gather_evidence(
     base: Base, question: str, *, types: Sequence[str] = (), budget: int | None = None, limit: int = 20
 ) -> Evidence | Declined:
-    """What `ask` would have a model answer from, or why it would not; no model is asked."""
+    """Return the evidence from which `ask` would have a model answer, or why it would not; no model is asked."""
     most = base.settings.ask.budget if budget is None else budget
     pack = context_pack(base, question, types=types, budget=most, limit=limit)
     support = _measure_support(base, pack, types)
@@ -130,12 +136,12 @@ def ask_as_object(
     budget: int | None = None,
     limit: int = 20,
 ) -> dict[str, Any]:
-    """`ask` as a plain object."""
+    """Return the result of `ask` as a plain object."""
     return convert_answer_to_object(ask(base, question, model=model, types=types, budget=budget, limit=limit))
 
 
 def convert_answer_to_object(found: Answered | Declined) -> dict[str, Any]:
-    """An answer, or why there is none, as a plain object: `refusal` is null in one, and `answer` in the other."""
+    """Convert an answer, or a refusal, to a plain object: `refusal` is null for an answer, `answer` for a refusal."""
     if isinstance(found, Declined):
         nearest = [_describe_entry(item) for item in found.nearest]
         refusal = {"code": "E_NO_EVIDENCE", "reason": found.reason, "nearest": nearest}
@@ -160,7 +166,7 @@ def convert_answer_to_object(found: Answered | Declined) -> dict[str, Any]:
 
 
 def _describe_run(outcome: Answered | Declined) -> dict[str, Any]:
-    """What it came from, and what it took."""
+    """Return the model, pack and usage behind an answer."""
     pack, finish, usage = outcome.pack, outcome.finish, outcome.finish.usage if outcome.finish else None
     count_names = ("prompt", "completion", "total", "cached")
     return {
@@ -197,7 +203,7 @@ def _measure_support(base: Base, pack: ContextPack, types: Sequence[str]) -> Sup
 
 
 def _request(model: ChatModel, pack: ContextPack) -> ChatRequest:
-    """Raises `errors.UsageError` (E_MODEL_CANNOT) for evidence that the model cannot read at once."""
+    """Build the request; raises `errors.UsageError` (E_MODEL_CANNOT) for more evidence than the model reads."""
     conversation = messages(pack)
     tokens = sum(estimate_tokens(message.content) for message in conversation)
     most = model.settings.context_tokens
@@ -212,7 +218,7 @@ def _request(model: ChatModel, pack: ContextPack) -> ChatRequest:
 
 
 def _stream_answer(model: ChatModel, request: ChatRequest, listen: Listener) -> tuple[str, Finish | None, str]:
-    """What a model says, how it ended, and why it stopped in the middle if it did."""
+    """Stream a model's answer; return its text, its end, and why it stopped early, if it did."""
     pieces: list[str] = []
     finish: Finish | None = None
     cut = ""

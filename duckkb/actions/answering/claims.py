@@ -1,8 +1,8 @@
-"""What an answer says, held against the texts that it cites, without asking any model.
+"""Checks of an answer against the texts that it cites, without asking a model.
 
-A sentence with a claim cites entries that exist; what it quotes stands in one of them as it is, after NFKC and white space; its numbers
-and names stand in them too. What does not is marked with why. A mark says that the check failed, not that the sentence is
-wrong; a sentence without one is not proved.
+A sentence with a claim has to cite existing entries. Its quotations must be in one of them literally, after
+NFKC and white space; its numbers and names must be in them too. Failures are marked with the reason. A mark
+says that the check failed, not that the sentence is wrong; a sentence without a mark is not proved.
 """
 
 import json
@@ -36,7 +36,7 @@ _NO_NAMES = frozenset(_COMMON.split())
 _ENDINGS = ("ing", "ly", "tion", "ment", "ness", "ed", "able")
 _OBJECTS = "the a an your its their this that these those it all any each every to for from in on with"
 _NOT_AFTER_NAMES = frozenset(_OBJECTS.split())
-"""Behind these a capital at the start of a sentence begins an order or an adverb, no name."""
+"""A capital at the start of a sentence behind these words begins an order or an adverb, not a name."""
 _SURNAMES = "王李张刘陈杨黄赵吴周徐孙马朱胡郭何高林罗郑梁谢宋唐许韩冯邓曹彭曾肖田董袁潘蔡蒋余杜叶程苏魏吕丁任沈姚卢姜崔钟谭陆汪范金石廖贾韦付方白邹孟熊秦邱江尹薛闫段雷侯龙史陶黎贺顾毛郝龚邵万钱严覃武戴莫孔向汤"
 _HAN_NAME = re.compile(
     rf"(?<![\u4e00-\u9fff])([{_SURNAMES}][\u4e00-\u9fff]{{1,2}}?)(?=先生|女士|博士|教授|经理|主任|工程师|说|表示|认为|指出|批准|决定|负责|提出|发现|撰写|编写|创建|创立|开发|担任|发明|于\d)"
@@ -49,12 +49,12 @@ _SAME: Mapping[int, str] = {
 _LETTER = "A-Za-z_\u00c0-\u024f"
 _WITHIN = re.compile(rf"[{_LETTER}]\0[{_LETTER}]|\d\0\d|\d[.,]\0\d|\d\0[.,]\d")
 """A place (NUL) in the middle of a word or a number."""
-_NEAR = 40  # characters before a word that tell whether it begins a sentence
+_NEAR = 40  # characters before a word that show whether it begins a sentence
 _ELLIPSIS = re.compile(r"\s*(?:\[?…+\]?|\[?\.{3,}\]?)\s*")
 
 
 class Mark(Struct, frozen=True):
-    """Why a sentence counts as unsupported, and which part of it."""
+    """The reason why a sentence counts as unsupported, and the part concerned."""
 
     fault: Fault
     part: str = ""
@@ -74,21 +74,23 @@ class Mark(Struct, frozen=True):
 
 
 class CheckedSentence(Struct, frozen=True):
-    """A sentence with what is wrong with it; nothing where the checks found it supported."""
+    """A sentence with its marks; none where the checks found it supported."""
 
     sentence: Sentence
     marks: tuple[Mark, ...] = ()
 
 
 def check_sentences(answer: str, sources: Mapping[int, str]) -> tuple[CheckedSentence, ...]:
-    """The sentences of an answer, each held against the texts of the entries (by number) that it cites; one that needs no
-    citation and has none against all of them."""
+    """Check each sentence of an answer against the texts of the entries (by number) that it cites.
+
+    A sentence that needs no citation and has none is checked against all of them.
+    """
     texts = {number: _Source(text) for number, text in sources.items()}
     return tuple(_check_sentence(sentence, texts) for sentence in sentences(answer))
 
 
 def _check_sentence(sentence: Sentence, texts: "Mapping[int, _Source]") -> CheckedSentence:
-    """Where nothing else was found, its words as a whole are looked at."""
+    """Check a sentence; where all else passes, compare its words as a whole."""
     marks = tuple(dict.fromkeys(_find_marks(sentence, texts)))
     sources = [texts[number] for number in sentence.cites if number in texts]
     if not marks and sources and sentence.form == "claim":
@@ -133,7 +135,7 @@ def _check_words(wording: Wording, sources: "list[_Source]") -> Iterator[Mark]:
 
 
 def _check_quotations(plain_text: str, sources: "list[_Source]") -> Iterator[Mark]:
-    """Quotations, and code in a line, none of whose sources has them."""
+    """Yield marks for quotations and inline code that no source has."""
     for match in CODE.finditer(plain_text):
         if not any(text.has(match[2]) for text in sources):
             yield Mark("code", match[2].strip())
@@ -148,7 +150,10 @@ def _strip_quotations(plain_text: str) -> str:
 
 
 def _check_names(plain_text: str, sources: "list[_Source]") -> Iterator[Mark]:
-    """Names none of whose sources has them: words with a capital, or letters among digits, and Chinese names before a title or verb."""
+    """Yield marks for names that no source has.
+
+    Names are words with a capital, letters among digits, and Chinese names before a title or verb.
+    """
     matches = list(_WORD.finditer(plain_text))
     for at, match in enumerate(matches):
         word = re.sub(r"['’]s$", "", match[0])
@@ -171,13 +176,13 @@ def _is_name(word: str, before: str, following: str) -> bool:
 
 
 class _Source(Struct, frozen=True, dict=True):
-    """A quoted text as things are looked up in it."""
+    """A quoted text, prepared for look-ups."""
 
     text: str
 
     @cached_property
     def forms(self) -> tuple[str, ...]:
-        """The text as it stands; of a record in JSON also what it says, without escapes and signs."""
+        """The text as it is; for a record in JSON also its values without escapes and signs."""
         return tuple(dict.fromkeys((_fold_text(self.text), _fold_text(self._said))))
 
     @cached_property
@@ -202,7 +207,7 @@ class _Source(Struct, frozen=True, dict=True):
 
     @cached_property
     def _said(self) -> str:
-        """The text in lines; of a record in JSON what its fields say."""
+        """The text in lines; for a record in JSON the values of its fields."""
         try:
             value = json.loads(self.text)
         except ValueError:
@@ -213,13 +218,15 @@ class _Source(Struct, frozen=True, dict=True):
         return any(_place(form, _fold_text(code)) >= 0 for form in self.forms)
 
     def quotes(self, quotation: str) -> bool:
-        """Whether it stands there; the parts of one that leaves something out in their order. A stop before the closing
-        quotation mark may be that of the sentence around it."""
+        """Return whether the text has a quotation; parts around an omission must come in their order.
+
+        A full stop before the closing quotation mark may belong to the sentence around it.
+        """
         parts = [_fold_text(part) for part in _ELLIPSIS.split(quotation) if part]
         return any(_has_parts(form, parts) for form in self.forms)
 
     def names(self, word: str) -> bool:
-        """Whether a word stands there, as it is, as one of several, or as a part of one that has signs in it."""
+        """Return whether the text has a word: as it is, among several, or as a part of a word with signs."""
         lower_word = word.casefold()
         forms = {lower_word, lower_word.removesuffix("s"), lower_word + "s"}
         return not forms.isdisjoint(self.words) or lower_word.replace("_", "") in self.words
@@ -237,9 +244,11 @@ def _has_parts(text: str, parts: Sequence[str]) -> bool:
 
 
 def _place(text: str, part: str, at: int = 0) -> int:
-    """Where a part stands in a text, from a place on, with words and numbers whole (but for the s of a plural); -1 where it does not.
+    """Return the place of `part` in a text from `at` on, at boundaries of words and numbers; -1 without one.
 
-    >>> [_place("port 8080, unable lanes", one) for one in ("80", "able", "lane", "8080, un", "8080")]
+    A plural s may follow.
+
+    >>> [_place("port 8080, unable lanes", part) for part in ("80", "able", "lane", "8080, un", "8080")]
     [-1, -1, 18, -1, 5]
     """
     while (at := text.find(part, at)) >= 0 and part:
@@ -256,13 +265,13 @@ def _is_within(text: str, at: int) -> bool:
 
 
 def _fold_text(text: str) -> str:
-    """A text as it is compared: NFKC, one kind of quotation mark and dash, one space for white space, no marks of Markdown."""
+    """Fold a text for comparison: NFKC, uniform quotation marks, dashes and spaces, no Markdown signs."""
     plain = unicodedata.normalize("NFKC", _MARKUP.sub("", text)).translate(_SAME)
     return _SPACE.sub(" ", plain).strip()
 
 
 def _iter_texts(value: Any) -> Iterable[str]:
-    """What a value of JSON says: its texts and numbers, and the names of its fields."""
+    """Yield the texts, numbers and field names of a JSON value."""
     if isinstance(value, str | int | float):
         yield str(value)
     elif isinstance(value, dict):

@@ -1,7 +1,8 @@
-"""Context packs: what a base has on a question, for a model to answer from, within a budget of tokens.
+"""Context packs: a base's evidence on a question, for a model to answer from, within a budget of tokens.
 
-A pack follows from the state of the base, the question, what is asked for, and the pipeline, which `fingerprint` names: same of
-these, same bytes. Each entry quotes a record or a piece of it, and cites it so that `get` gives the same text later.
+A pack is determined by the state of the base, the question, the options, and the pipeline, which `fingerprint`
+names: equal inputs give equal bytes. Each entry quotes a record or a chunk of it, and cites it so that `get`
+gives the same text later.
 """
 
 import json
@@ -39,20 +40,22 @@ from duckkb.truth.files.part import StoredRow
 
 Form = Literal["markdown", "plain", "json"]
 COUNTER = "duckkb-1"
-"""Names how tokens are counted: `documents.chunks.estimate_tokens`."""
+"""The name of the way tokens are counted: `documents.chunks.estimate_tokens`."""
 _WORDS = re.compile(r"\w+")
 _FORMAT = "duckkb pack 1"
 _NEIGHBORS = 10
 _SHARE = 4
-"""No whole record takes more than this part of a budget where a piece of it would do: others should have room too."""
-_DIGEST = 12  # hex digits as a model reads them
-_MOST_OMITTED = 3  # that an object names: the nearest, of which one may be worth a larger budget
+"""A whole record takes at most this part (1/4) of a budget where a chunk of it would do, so that others have room."""
+_DIGEST = 12  # hex digits that a model sees
+_MOST_OMITTED = 3  # the best omitted results, named so that the caller can raise the budget
 
 
 class Entry(Struct, frozen=True):
-    """A quoted text: of a whole record its fields as one line of canonical JSON, without vectors that callers gave; else the
-    chunk that `uri` names. `line` is that of `path` at which the record, or the chunk of a document, begins; `sha256` is of the
-    text in UTF-8. One that was not found by the question itself was reached from entry `beside` over an edge (`over`)."""
+    """A quoted text: a record as one line of canonical JSON without given vectors, or the chunk that `uri` names.
+
+    `line` is that of `path` at which the record, or the document's chunk, begins. `sha256` is of the text in
+    UTF-8. An entry that the question did not find itself was reached from entry `beside` over an edge (`over`).
+    """
 
     number: int
     uri: str
@@ -66,16 +69,19 @@ class Entry(Struct, frozen=True):
 
 
 class Omitted(Struct, frozen=True):
-    """What was found and had no room, with the tokens that it would have taken."""
+    """A result that had no room, with the tokens it would have taken."""
 
     uri: str
     tokens: int
 
 
 class ContextPack(Struct, frozen=True):
-    """Entries in the order of their rank. `tokens` is what the longest of its forms takes. `commit` is that at which the base was
-    read, None outside of git and for who sees only a part of it. An entry that is not committed as it is (`uncommitted`
-    counts them) is cited by its version."""
+    """Entries in the order of their rank.
+
+    `tokens` is the size of its longest form. `commit` is that at which the base was read, None outside git and
+    for callers who see only a part. `uncommitted` counts entries that are not committed as they are; these are
+    cited by their version.
+    """
 
     question: str
     commit: str | None
@@ -88,7 +94,7 @@ class ContextPack(Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
 
     def markdown(self) -> str:
-        """As a model reads it: each entry between fences that are longer than any in it."""
+        """Return the pack as a model reads it: each entry between fences longer than any in it."""
         return "".join(
             [
                 *_format_head(self, "## "),
@@ -98,7 +104,7 @@ class ContextPack(Struct, frozen=True):
         )
 
     def plain(self) -> str:
-        """The same without Markdown."""
+        """Return the pack without Markdown."""
         return "".join(
             [
                 *_format_head(self, ""),
@@ -117,10 +123,12 @@ def context_pack(
     limit: int = 20,
     neighbors: bool = False,
 ) -> ContextPack:
-    """What a base has on a question: the first `limit` records and documents (of some `types`; else of all that are searched) in at
-    most so many `tokens`, with everything that stands around them. With `neighbors` come behind them the records one edge
-    away. Empty where nothing is found. Raises `errors.UsageError`, also for a budget in which nothing has room,
-    `errors.NotFound`."""
+    """Pack the first `limit` records and documents on a question (of some `types`; else all that are searched).
+
+    The pack takes at most `budget` tokens, with everything around the entries. With `neighbors`, the records
+    one edge away follow. It is empty where nothing matches. Raises `errors.UsageError`, also for a budget in
+    which nothing has room, `errors.NotFound`.
+    """
     text = (text_or_none(question, "a question") or "").strip()
     if not text:
         raise UsageError("give a question", suggestion='duckkb pack "how do we roll back a release"')
@@ -147,13 +155,13 @@ def pack_as_object(
     neighbors: bool = False,
     form: Form = "json",
 ) -> dict[str, Any]:
-    """`context_pack` as a plain object."""
+    """Return the result of `context_pack` as a plain object."""
     pack = context_pack(base, question, types=types, budget=budget, limit=limit, neighbors=neighbors)
     return convert_pack_to_object(pack, form)
 
 
 def convert_pack_to_object(pack: ContextPack, form: Form) -> dict[str, Any]:
-    """A pack as a plain object: its `text` as Markdown or plain, or, in the form `json`, the text of each entry."""
+    """Convert a pack to a plain object with its `text` as Markdown or plain, or as `json` with entries' texts."""
     entries = [_describe_entry(item, has_text=form == "json") for item in pack.entries]
     texts = {"markdown": pack.markdown, "plain": pack.plain}
     return {
@@ -173,7 +181,9 @@ def convert_pack_to_object(pack: ContextPack, form: Form) -> dict[str, Any]:
 
 
 class _Candidate(Struct, frozen=True):
-    """A record that may be quoted: found by the question, with its best chunk, or beside another one (by its key), over an edge."""
+    """A record that may be quoted: a result with its best chunk, or the neighbour of a record (its key) by an
+    edge.
+    """
 
     kind: RecordType
     row: StoredRow
@@ -192,14 +202,17 @@ class _Candidate(Struct, frozen=True):
 
 
 class _Sources(Struct, frozen=True):
-    """How records are cited: at a commit, those of them (`committed`) that stand there as they are."""
+    """How records are cited: at a commit, if they are `committed` there as they are."""
 
     commit: str | None
     committed: frozenset[tuple[str, int]]
 
     @classmethod
     def of(cls, base: Base, candidates: Iterable[_Candidate]) -> "_Sources":
-        """Who sees a part of the base is told of no commit, which is a hash over all of it."""
+        """Return the citations of candidates.
+
+        Callers who see a part get no commit, since it hashes the whole base.
+        """
         source = None
         if not base.is_narrowed:
             with suppress(StateError):  # outside of git, or in a tree that is no commit
@@ -208,7 +221,7 @@ class _Sources(Struct, frozen=True):
             return cls(None, frozenset())
         try:
             is_read_alike = read_alike(base, source.at)
-        except DuckkbError:  # there is no configuration, or none that loads: nothing resolves there
+        except DuckkbError:  # without a configuration that loads, no citation resolves
             return cls(None, frozenset())
         rows: dict[str, tuple[RecordType, list[StoredRow]]] = {}
         for candidate in filter(lambda candidate: is_read_alike(candidate.kind), candidates):
@@ -226,8 +239,10 @@ class _Sources(Struct, frozen=True):
 
 
 def choose_kinds(base: Base, names: Sequence[str]) -> tuple[list[RecordType], tuple[Notice, ...]]:
-    """Types that a question may be asked of: those that are named, or all but the collections that were left out of searches; with
-    a word on those whose policy does not allow it."""
+    """Return the types that a question may be asked of, with notices on those whose policy forbids it.
+
+    They are those named, or all but the collections excluded from searches.
+    """
     named_kinds = [find_kind(base, name) for name in dict.fromkeys(names)]
     every = (kind for kind in base.ontology if kind.source is None or kind.source.included)
     usable_kinds = servable(named_kinds or [*every], "hybrid")
@@ -250,7 +265,7 @@ def _build_candidate(base: Base, hit: Hit, question: str) -> _Candidate:
     kind = find_kind(base, hit.type)
     row = base.tree.by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
-    score = None if hit.score is None else round(hit.score, 3)  # machines differ in the seventh place
+    score = None if hit.score is None else round(hit.score, 3)  # the seventh decimal depends on the machine
     candidate = _Candidate(kind, row, hit.chunk, score)
     if candidate.is_document and (hit.chunk is None or hit.chunk.field != TEXT):
         return replace(candidate, chunk=_pick_best_chunk(base, kind, hit.id, question))
@@ -258,7 +273,10 @@ def _build_candidate(base: Base, hit: Hit, question: str) -> _Candidate:
 
 
 def _pick_best_chunk(base: Base, kind: RecordType, id: int, question: str) -> ChunkRef | None:
-    """Of a document that was found by its title or another field, the chunk of its text that has most words of the question."""
+    """Return the chunk of a document's text with most words of the question.
+
+    For a document that was found by its title or another field.
+    """
     words, rows = {word.casefold() for word in _WORDS.findall(question)}, base.rows(kind)
     chunks = takewhile(lambda chunk: chunk is not None, (rows.chunk(id, TEXT, seq) for seq in count()))
     shares = [
@@ -271,7 +289,7 @@ def _pick_best_chunk(base: Base, kind: RecordType, id: int, question: str) -> Ch
 
 
 def _iter_neighbors(base: Base, candidates: Sequence[_Candidate]) -> Iterator[_Candidate]:
-    """The records one edge away from these, each once, and none that was found."""
+    """Yield the records one edge away from the candidates, each once, without the candidates."""
     seen_keys = {candidate.key for candidate in candidates}
     for candidate in candidates:
         if not isinstance(candidate.kind, NodeType):
@@ -288,7 +306,7 @@ def _iter_neighbors(base: Base, candidates: Sequence[_Candidate]) -> Iterator[_C
 
 
 def _fill_pack(pack: ContextPack, candidates: Sequence[_Candidate], sources: _Sources) -> ContextPack:
-    """The pack with as many of the candidates as have room, best first. A record that has none may have it as its best chunk."""
+    """Fill a pack with as many candidates as have room, best first; a record too long may fit as its best chunk."""
     entries, omissions, numbers, uncommitted_count = list[Entry](), list[Omitted](), dict[tuple[str, int], int](), 0
     used_tokens = _count_tokens([(opening := "".join(_format_head(pack, "## ")), opening)]) + _count_tokens(
         [(_format_omissions(candidates),) * 2]
@@ -319,8 +337,10 @@ def _fill_pack(pack: ContextPack, candidates: Sequence[_Candidate], sources: _So
 def _quote_candidate(
     candidate: _Candidate, sources: _Sources, number: int, numbers: Mapping[tuple[str, int], int]
 ) -> Iterator[Entry]:
-    """The texts by which a record may be quoted, the better one first: the chunk of a longer text, or the whole record, and where
-    that is too long its best chunk."""
+    """Yield the texts by which a record may be quoted, the better first.
+
+    They are the chunk of a longer text, or the whole record, and then its best chunk where the record is too long.
+    """
     citation, record, chunk = sources.citation(candidate), candidate.row.record, candidate.chunk
     entry = Entry(
         number,
@@ -346,7 +366,7 @@ def _quote_candidate(
 
 
 def whole_text(kind: RecordType, fields: Mapping[str, Any]) -> str:
-    """A record as a pack quotes it: its fields in canonical JSON, without vectors that callers gave."""
+    """Return a record as a pack quotes it: its fields in canonical JSON, without given vectors."""
     visible_fields = {name: value for name, value in fields.items() if name not in kind.given_vectors}
     return encode(visible_fields, LineShape(kind.identity_fields)).decode()
 
@@ -356,7 +376,7 @@ def _set_text(entry: Entry, text: str) -> Entry:
 
 
 def _calculate_fingerprint(base: Base) -> str:
-    """Names everything but the base, the question and what is asked for on which a pack depends."""
+    """Return a name for everything that determines a pack besides the base, the question and the options."""
     settings, reranker, expander = base.settings, base.wiring.reranker(), base.wiring.expander()
     models = sorted({str(base.fingerprint(kind)) for kind in base.ontology})
     parts = [_FORMAT, COUNTER, str(base.wiring.tokenizer.fingerprint), *models]
@@ -389,7 +409,7 @@ def _format_omissions(omissions: Sequence[object]) -> str:
 
 
 def _measure_run(text: str, fence: str) -> int:
-    """The length of the longest run of a character."""
+    """Return the length of the longest run of a character."""
     longest = run = 0
     for character in text:
         run = run + 1 if character == fence else 0
@@ -398,8 +418,10 @@ def _measure_run(text: str, fence: str) -> int:
 
 
 def _count_tokens(parts: Iterable[tuple[str, str]]) -> int:
-    """What parts of a pack take, each in its longer form. Each begins with a line end, across which no token goes, so that the
-    whole takes as many as its parts."""
+    """Count the tokens of a pack's parts, each in its longer form.
+
+    Each part begins with a line end, which no token crosses, so the whole takes the sum of its parts.
+    """
     return sum(max(map(estimate_tokens, forms)) for forms in parts)
 
 

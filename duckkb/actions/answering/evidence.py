@@ -1,11 +1,12 @@
-"""Whether what was packed on a question is enough to be answered from, judged before any chat model is asked.
+"""Judgement whether a pack is enough to answer its question, made before any chat model is asked.
 
     support = coverage + max(lead, 0) / 25
 
-`coverage` is the most that one packed record holds of the question's words, by how rare these are in the base (its share of their
-idf mass, 0 to 1). `lead` is how much nearer the nearest text is to the question than texts of this base are to everyday questions of the
-same script, in standard deviations of those: cosines of one model lie where those of another do not, so that no fixed number says
-what is near. Both are measured on the base itself; what is enough was chosen on judged questions (`bench/ask.py`, docs/ask.md).
+`coverage` is the most that one packed record holds of the question's words, weighed by their rarity in the base
+(its share of their idf mass, 0 to 1). `lead` is how much nearer the nearest text is to the question than texts
+of this base are to everyday questions of the same script, in standard deviations of those. Cosines of different
+models have different ranges, so no fixed number says what is near. Both are measured on the base itself; the
+threshold was chosen on judged questions (`bench/ask.py`, docs/ask.md).
 """
 
 import re
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
 ENOUGH = 0.5
 ENOUGH_WORDS = 0.4
-"""Of words alone, where nothing is compared by meaning."""
+"""The coverage that suffices where nothing is compared by meaning."""
 ENOUGH_LEAD = 3.0
-"""By meaning alone, where no packed record is searched by words."""
+"""The lead that suffices where no packed record is searched by words."""
 _PER_LEAD = 25
-_NOT_BELOW = 1e-3  # of a deviation: a base of one text would make any lead endless
+_NOT_BELOW = 1e-3  # the least deviation: a base of one text would make any lead infinite
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _ASKING = re.compile(
     r"\b(?:who|whom|whose|what|which|when|where|why|how|much|many|long|often|is|are|was|were|be|been|am|do|does|did|done|can|could|will"
@@ -41,7 +42,8 @@ _ASKING = re.compile(
     "|为什么|什么|怎么样|怎么|怎样|如何|多少|多久|多长|哪里|哪个|哪些|哪|谁|几|吗|呢|吧|请问|能否|能不能|可以|是否|是不是|有没有|的|了|是|在|会|能|要|把|被|和",
     re.IGNORECASE,
 )
-"""Words of which questions are made. A small base has few of them, so that by rarity they would weigh as much as what is asked about."""
+"""Question words, which do not count. A small base has few of them, so their rarity would weigh as much as the
+subject's."""
 _EVERYDAY = (
     "How long does bread have to rise before it is baked?",
     "Which muscles does swimming train?",
@@ -73,17 +75,21 @@ _EVERYDAY_HAN = (
 
 
 class Support(Struct, frozen=True):
-    """How much of a question the base has: `coverage` from 0 to 1, None where nothing is searched by words; `lead` in standard
-    deviations, None where nothing is compared by meaning, or words were enough so that nobody looked."""
+    """How much of a question the base has.
+
+    `coverage` is from 0 to 1, None where nothing is searched by words. `lead` is in standard deviations, None
+    where nothing is compared by meaning, or the words were enough.
+    """
 
     coverage: float | None
     lead: float | None = None
 
     @property
     def is_thin(self) -> bool:
-        """Whether no model should be asked to answer from it.
+        """Whether the support is too thin to ask a model.
 
-        >>> [Support(*one).is_thin for one in ((0.5,), (0.39,), (0.4, 1.0), (0.4, 2.5), (None, 2.9), (None, 3.0), (None,))]
+        >>> measures = ((0.5,), (0.39,), (0.4, 1.0), (0.4, 2.5), (None, 2.9), (None, 3.0), (None,))
+        >>> [Support(*values).is_thin for values in measures]
         [False, True, True, False, True, False, True]
         """
         if self.coverage is None or self.lead is None:
@@ -95,7 +101,7 @@ class Support(Struct, frozen=True):
 def support(
     base: Base, kinds: Sequence[RecordType], question: str, packed: Sequence[tuple[RecordType, int]]
 ) -> Support:
-    """The support that a question has among the packed records (type and id), and among all texts of these types."""
+    """Return the support of a question by the packed records (type and id), and by all texts of these types."""
     plain_question = syntax.plain(syntax.drop_exclusions(question))
     words = syntax.parse(
         _ASKING.sub(" ", plain_question) if _ASKING.sub("", plain_question).strip(" ?？.。!！,，") else plain_question
@@ -106,8 +112,10 @@ def support(
 
 
 def _lead(base: Base, kinds: Sequence[RecordType], question: str) -> float | None:
-    """The greatest of the leads by each model of these types; None where there is none, or a model cannot be used: the pack
-    says so already."""
+    """Return the greatest lead by any model of these types.
+
+    Returns None without a model, and where a model cannot be used, which the pack reports already.
+    """
     models: dict[Embedder, list[RecordType]] = {}
     for kind in kinds:
         if kind.has_text_vectors and len(base.rows(kind)):
@@ -126,12 +134,12 @@ def _lead(base: Base, kinds: Sequence[RecordType], question: str) -> float | Non
 
 
 def _find_nearest(base: Base, kinds: Sequence[RecordType], vector: "np.ndarray") -> float | None:
-    """The cosine of the nearest text."""
+    """Return the cosine of the nearest text."""
     scores = [hit.score for kind in kinds for hit in base.lanes(kind).vectors.ask(vector, 1)]
     return max(scores, default=None)
 
 
 def _measure_deviations(nearest: Sequence[float]) -> float:
-    """By how many standard deviations of the others the first number lies above their mean."""
+    """Return by how many standard deviations of the others the first number lies above their mean."""
     first, baseline = nearest[0], nearest[1:]
     return round((first - statistics.fmean(baseline)) / max(statistics.stdev(baseline), _NOT_BELOW), 6)

@@ -1,12 +1,12 @@
-"""What a chat model is told: a pure function of a pack, which has the question. Whoever changes a word of it gives it another name."""
+"""The prompt of a chat model, a pure function of a pack with its question. Any change of wording needs a new name."""
 
 from duckkb.actions.answering.context_pack import ContextPack
 from duckkb.messages import Message
 
 PROMPT = "duckkb ask 1"
-"""Names the messages below; part of an answer's fingerprint."""
+"""The name of the messages below; part of an answer's fingerprint."""
 NO_ANSWER = "NO ANSWER"
-"""What a model says alone where the evidence holds no answer."""
+"""The whole answer of a model that finds no answer in the evidence."""
 
 _RULES = f"""\
 You answer one question from the evidence that you are given, and from nothing else.
@@ -22,6 +22,6 @@ exactly so.
 
 
 def messages(pack: ContextPack) -> tuple[Message, ...]:
-    """The conversation that asks for an answer from a pack."""
+    """Return the conversation that asks for an answer from a pack."""
     request = f"{pack.markdown()}\n## Question\n\n{pack.question}\n"
     return Message("system", _RULES), Message("user", request)

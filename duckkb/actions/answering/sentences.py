@@ -1,6 +1,6 @@
-"""An answer taken apart into what can be checked: sentences, items of lists, rows of tables, code, headings. English and Chinese.
+"""Parsing of an answer into sentences, list items, table rows, code and headings; English and Chinese.
 
-A sentence has the citations that stand in it or right behind its end. What a quotation or a piece of code holds ends none.
+A sentence has the citations inside it and right behind its end. Nothing inside a quotation or code ends a sentence.
 """
 
 import re
@@ -12,8 +12,8 @@ from typing import Literal
 from msgspec import Struct
 
 Form = Literal["claim", "code", "quotation", "frame"]
-"""`quotation`: a line of a block that is marked as quoted. `frame`: a heading, a question, what leads to a list, the head of a table: it
-needs no citation of its own."""
+"""`quotation`: a line of a block marked as quoted. `frame`: a heading, a question, the lead-in of a list, the head
+of a table; it needs no citation of its own."""
 
 _NUMBERS = r"\d+(?:\s*[-–,，、;]\s*\d+)*"
 CITATION = re.compile(rf"\[\s*\^?(?P<square>{_NUMBERS})\s*\](?!\()|[【［]\s*(?P<wide>{_NUMBERS})\s*[】］]")
@@ -34,7 +34,7 @@ _BEHIND_CODE = re.compile(rf"[ \t]+\[{_NUMBERS}\][ \t]*$", re.MULTILINE)
 _CLOSING = r"[\"'”’」』）)\]】*_]*"
 _END = re.compile(
     rf"[。！？]+{_CLOSING}{_CITED}[。]?|[.!?…]+{_CLOSING}{_CITED}[.]?(?=\s|$)"
-    rf"|(?:\[\s*{_NUMBERS}\s*\]|[】］])[ \t]*(?=\n\s*[^a-z\s])"  # a line that ends with a citation, and another begins
+    rf"|(?:\[\s*{_NUMBERS}\s*\]|[】］])[ \t]*(?=\n\s*[^a-z\s])"  # a citation at the end of a line, and a new line
 )
 _ABBREVIATED = re.compile(r"(?:\b(?:e\.g|i\.e|vs|cf|approx|ca|Mr|Mrs|Ms|Dr|Prof|St|No|Fig|Inc|Ltd)|\b[A-Z])\.$")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
@@ -43,13 +43,15 @@ _ITEM = re.compile(r"\s*(?:[-*+•]|\d{1,3}[.)、])\s+|\s*\d{1,3}、")
 _LEAD = {"item": _ITEM, "quotation": re.compile(r"\s*(?:>\s?)+")}
 _RULE = re.compile(r"\s*(?:[-*_=]\s*){3,}$")
 _TABLE_RULE = re.compile(r"\s*+\|?\s*+:?-{2,}+[\s|:-]*+$")
-_LONG_HEADING = 8  # words: what has more says something
+_LONG_HEADING = 8  # words; a longer heading makes a claim
 _ALONE = frozenset(("yes", "no", "是", "是的", "不", "不是", "可以", "不可以", "能", "不能", "对"))
 
 
 class Sentence(Struct, frozen=True):
-    """A piece of an answer as it stands there, the entries that it cites (ascending), and what it is. What stands in a list or
-    in code has the citations of the sentence that leads to it where it has none."""
+    """A part of an answer as written, the entries that it cites (ascending), and its kind.
+
+    A list item or code without citations has those of the sentence that leads to it.
+    """
 
     text: str
     cites: tuple[int, ...]
@@ -57,16 +59,17 @@ class Sentence(Struct, frozen=True):
 
     @property
     def plain(self) -> str:
-        """The text without its citations; what looks like one within code is code."""
+        """The text without its citations; brackets within code are code."""
         if self.form == "code":
             return _BEHIND_CODE.sub("", self.text)
         return _change_outside_code(self.text, lambda text: CITATION.sub(" ", text))
 
 
 def sentences(answer: str) -> tuple[Sentence, ...]:
-    """The sentences of an answer in their order.
+    """Return the sentences of an answer in their order.
 
-    >>> [(one.text, one.cites) for one in sentences('It holds 1.5 GB, e.g. on disk [1]. 默认为三。[2][3] Why?')]
+    >>> parts = sentences("It holds 1.5 GB, e.g. on disk [1]. 默认为三。[2][3] Why?")
+    >>> [(sentence.text, sentence.cites) for sentence in parts]
     [('It holds 1.5 GB, e.g. on disk [1].', (1,)), ('默认为三。[2][3]', (2, 3)), ('Why?', ())]
     """
     results: list[Sentence] = []
@@ -94,9 +97,9 @@ def sentences(answer: str) -> tuple[Sentence, ...]:
 
 
 def read_citations(text: str) -> tuple[int, ...]:
-    """The numbers of the entries that a text cites, ascending.
+    """Return the numbers of the entries that a text cites, ascending.
 
-    >>> cited("a [1, 3] b [5-7] 【２】 [text](url) [3](url) `list[9]`")
+    >>> read_citations("a [1, 3] b [5-7] 【２】 [text](url) [3](url) `list[9]`")
     (1, 2, 3, 5, 6, 7)
     """
     cites: set[int] = set()
@@ -110,7 +113,7 @@ def read_citations(text: str) -> tuple[int, ...]:
 
 
 def _iter_blocks(answer: str) -> Iterator[tuple[str, str]]:
-    """Paragraphs, items and so on, each with what it is."""
+    """Yield paragraphs, items and so on, each with its kind."""
     lines: list[str] = []
     kind, fence = "text", ""
     for line, following in pairwise([*answer.splitlines(), ""]):
@@ -145,7 +148,7 @@ def _classify_line(line: str, following: str) -> str:
 
 
 def _split(text: str) -> Iterator[Sentence]:
-    """The sentences of a paragraph."""
+    """Yield the sentences of a paragraph."""
     masked_text = QUOTED.sub(_hide_match, CODE.sub(_hide_match, text))
     start = 0
     for end in _END.finditer(masked_text):
@@ -166,7 +169,7 @@ def _change_outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def _hide_match(match: re.Match[str]) -> str:
-    """Something as long that ends no sentence."""
+    """Return a text of the same length that ends no sentence."""
     return "x" * len(match[0])
 
 

@@ -1,4 +1,4 @@
-"""Words of a sentence beside those of what it cites: whether they have anything in common, and whether one denies what the other says."""
+"""The words of a sentence compared with its sources: whether they share any, and whether either denies the other."""
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ from functools import cached_property
 _LATIN = re.compile(r"[a-z\u00df-\u024f]+(?:['’]t\b)?")
 _HAN_RUN = re.compile(r"[\u3400-\u9fff]+")
 _STEM = 5
-"""Letters by which forms of one English word are told to be one: delete, deletes, deletion."""
+"""English words with this many equal first letters count as forms of one word: delete, deletes, deletion."""
 _COMMON = (
     "the and for are was were been being has have had does did this that these those with from into onto over under than then"
     " they them their its his her our your you who which what when where why how all any each both only also will would can"
@@ -24,17 +24,17 @@ _SENTENCE = re.compile(r"(?<=[^\s.])[.!?](?=\s|$)|[。！？]")
 _CLAUSE = re.compile(r"[;；]|,\s(?=(?:and|but|because|so|while|or|which)\b)|，|:\s|：")
 _PARAGRAPH = re.compile(r"\n\s*\n|\n(?=\s*[-*+#|>\d])")
 _NEAR = 0.5
-"""How much of their words a sentence and a statement have in common, if they speak of the same."""
+"""The share of common words from which a sentence and a statement count as being about the same."""
 _FEWEST = 4
-"""Fewer words may be said in others."""
+"""A text with fewer words is not judged, since it may be worded differently."""
 _HARDLY = 6
-"""Of so many words one may be in common by chance."""
+"""One common word among this many may be chance."""
 _ENOUGH_WORDS = 8
-"""What has fewer words of a script was not written in that."""
+"""A text with fewer words of a script was not written in it."""
 
 
 class Wording:
-    """A text as its words are looked at."""
+    """A text as a set of words."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -42,7 +42,7 @@ class Wording:
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """What it speaks of: stems of words, pairs of Chinese characters; neither what denies nor what any sentence has."""
+        """The content words: stems, and pairs of Chinese characters, without negations and stop words."""
         plain_text = _DENIES_HAN.sub("", _DENIES.sub(" ", self._folded))
         latin = (word for word in _LATIN.findall(plain_text) if len(word) > 2 and word not in _EMPTY)
         pairs = (run[at : at + 2] for run in _HAN_RUN.findall(plain_text) for at in range(len(run) - 1))
@@ -50,11 +50,11 @@ class Wording:
 
     @property
     def denies(self) -> bool:
-        """Whether it denies something; what is denied twice is not."""
+        """Whether the text denies something; a double negation does not."""
         return (len(_DENIES.findall(self._folded)) + len(_DENIES_HAN.findall(self._folded))) % 2 == 1
 
     def statements(self) -> "Iterator[Wording]":
-        """Its sentences, and the parts of them that could stand alone."""
+        """Yield the text's sentences, and the parts of them that could stand alone."""
         for paragraph in _PARAGRAPH.split(self.text):
             for sentence in _SENTENCE.split(paragraph):
                 for part in dict.fromkeys((sentence, *_CLAUSE.split(sentence))):
@@ -63,7 +63,7 @@ class Wording:
 
 
 def is_unrelated(said: Wording, sources: "Sequence[Wording]") -> bool:
-    """Whether what is said has hardly a word in common with its sources, though they are in its script."""
+    """Return whether a sentence shares hardly any word with its sources, though in the same script."""
     han, latin = _split_scripts(said.words)
     if max(len(han), len(latin)) < _FEWEST:
         return False
@@ -74,8 +74,7 @@ def is_unrelated(said: Wording, sources: "Sequence[Wording]") -> bool:
 
 
 def find_denied_statement(said: Wording, statements: "Iterable[Wording]") -> str:
-    """The statement that comes nearest to what is said, where it is the same but for a denial that only one of the two has; else
-    empty."""
+    """Return the nearest statement that differs from the sentence only by a negation; empty without one."""
     near = [(_measure_nearness(said.words, statement.words), statement) for statement in statements]
     nearest = max((share for share, _ in near), default=0.0)
     same = [statement for share, statement in near if share == nearest]
@@ -85,7 +84,7 @@ def find_denied_statement(said: Wording, statements: "Iterable[Wording]") -> str
 
 
 def _measure_nearness(claim_words: frozenset[str], statement_words: frozenset[str]) -> float:
-    """The share of all words of two statements that both have; 0 where these are too few."""
+    """Return the share of all words of two statements that both have; 0 where these are too few."""
     common = len(claim_words & statement_words)
     return common / len(claim_words | statement_words) if common >= 2 else 0.0
 

@@ -1,4 +1,4 @@
-"""A base as one file."""
+"""Backups of a base, as one file."""
 
 import glob
 import os
@@ -26,11 +26,14 @@ STAMP = "%Y%m%dT%H%M%SZ"
 def create(
     root: Path, path: "str | Path | None" = None, *, force: bool = False, lock_timeout: float = 60.0
 ) -> dict[str, Any]:
-    """Save a base in one file, by itself `NAME-TIME.duckkb.zip` in `default_folder`: history, and the files that the commit
-    does not have, of documents too. A file that exists is overwritten where `force`. Says what is `left_out`, and why.
+    """Save a base in one file, by default `NAME-TIME.duckkb.zip` in `default_folder`; return a report.
 
-    Raises `errors.UsageError` (E_PATH), `errors.Refused` in the middle of a merge, `errors.Conflict` (E_STALE) where files
-    change meanwhile, `errors.Unavailable` (E_LOCKED, E_GIT, E_IO), `errors.StateError` (E_RECOVER, E_TRACKED_STATE).
+    The file has the history, and the files that the commit does not have, documents included. An existing file
+    is overwritten with `force`. The report says what is `left_out`, and why.
+
+    Raises `errors.UsageError` (E_PATH), `errors.Refused` in the middle of a merge, `errors.Conflict` (E_STALE)
+    where files change meanwhile, `errors.Unavailable` (E_LOCKED, E_GIT, E_IO), `errors.StateError` (E_RECOVER,
+    E_TRACKED_STATE).
     """
     refuse_tracked_state(root)
     env, now = config.read_environment(root), datetime.now(UTC)
@@ -46,9 +49,11 @@ def create(
 
 
 def default_folder(root: Path) -> Path:
-    """Return the folder of backups without a path, from the current one: that itself, or the one around the repository (the
-    base, where there is none) when it lies inside, as a backup there would be a new file of what it saves; but not one that this
-    user cannot write into."""
+    """Return the default folder of backups: the current folder, or the parent of the repository when inside it.
+
+    A backup inside the repository (or the base, without one) would be a new file of what it saves. A parent
+    that this user cannot write to is not used.
+    """
     repository, here = find_repository(root), Path.cwd().resolve()
     top = (repository.work_tree if repository else root).resolve()
     if config.read_environment(root).sandbox or not here.is_relative_to(top) or not os.access(top.parent, os.W_OK):
@@ -57,14 +62,17 @@ def default_folder(root: Path) -> Path:
 
 
 def find_newest_backup(root: Path) -> Path | None:
-    """Return the newest backup of a base that lies where `create` writes them, or in the current folder; None without one."""
+    """Return the newest backup of a base in its default folder or in the current folder; None without one."""
     folders = {default_folder(root), Path()}
     backups = [file for folder in folders for file in folder.glob(f"{glob.escape(root.resolve().name)}-*{SUFFIX}")]
     return max(backups, key=lambda file: file.name, default=None)
 
 
 def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tuple[str, ...]]:
-    """The folders of document collections, their documents, and what of them and of this machine is in no backup."""
+    """Return the folders of document collections, their documents, and what no backup has.
+
+    The last are parts of collections and of this machine's state, in words.
+    """
     folders, documents, left_out = list[Path](), list[Path](), list[str]()
     try:
         kinds = [kind for kind in config.load(root, config.read_environment(root)).ontology if kind.kind == "node"]
@@ -77,7 +85,7 @@ def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tup
         if kind.source is None:
             continue
         folders.append((root / kind.source.path).resolve())
-        for entry in walk(root, replace(kind.source, hidden=True, gitignore=False)):  # a backup rather has too much
+        for entry in walk(root, replace(kind.source, hidden=True, gitignore=False)):  # rather too much than too little
             if isinstance(entry, tuple):
                 documents.append(folders[-1] / (find_inner_file(kind.source, entry[0]) or entry[0]))
             elif entry.is_error:
@@ -94,7 +102,7 @@ def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tup
 
 
 def holds(manifest: Manifest) -> dict[str, Any]:
-    """A manifest in a few words."""
+    """Summarize a manifest."""
     git = manifest.checkout
     return {
         "base": manifest.base,

@@ -1,4 +1,4 @@
-"""A backup looked at, and a folder made of it."""
+"""Verification of a backup, and its restoration to a folder."""
 
 import os
 import shlex
@@ -21,7 +21,7 @@ from duckkb.truth.git.run import find_repository, read_text
 
 
 def verify(path: "str | Path", unopened: Callable[[Path], Unopened]) -> dict[str, Any]:
-    """As `app.verify_backup`."""
+    """Verify a backup. As `app.verify_backup`."""
     env = config.environment()
     file = outside.regular(path, _find_current_root(), env, "a backup")
     with archive.open_archive(file) as read, TemporaryDirectory(prefix="duckkb-verify-") as place:
@@ -41,7 +41,7 @@ def verify(path: "str | Path", unopened: Callable[[Path], Unopened]) -> dict[str
 def restore(
     path: "str | Path", folder: "str | Path | None" = None, *, force: bool = False, lock_timeout: float = 60.0
 ) -> dict[str, Any]:
-    """As `app.restore_backup`."""
+    """Restore a backup. As `app.restore_backup`."""
     env = config.environment()
     target = _place(folder, force) if folder is not None else None
     file = outside.regular(path, _find_current_root(), env, "a backup")
@@ -63,8 +63,10 @@ def restore(
 
 
 def _repair(aside: Path) -> str | None:
-    """The command that has the work trees linked to a repository find it under its new name, or it find its own where it is
-    such a work tree itself; None where there is nothing to mend."""
+    """Return the command that reconnects a moved repository with linked work trees; None if none is needed.
+
+    It also serves a linked work tree that was itself moved.
+    """
     repository = find_repository(aside)
     if repository is None or repository.work_tree != aside:
         return None
@@ -77,7 +79,7 @@ def _repair(aside: Path) -> str | None:
 
 
 def _place(folder: "str | Path", force: bool) -> Path:
-    """The folder that a restored base will be; raises `errors.UsageError` (E_PATH)."""
+    """Return the folder for a restored base; raises `errors.UsageError` (E_PATH)."""
     target = Path(os.path.realpath(outside.writable(folder, _find_current_root(), config.environment())))
     if not target.parent.is_dir() or target == target.parent:
         raise outside.refusal(folder, "has no folder around it", "make that first, or give another path")
@@ -89,7 +91,7 @@ def _place(folder: "str | Path", force: bool) -> Path:
 
 
 def _find_current_root() -> Path:
-    """The base around the caller, inside which alone a sandbox may read and write; the current folder without either."""
+    """Return the base around the caller, to which a sandbox is limited; the current folder without either."""
     try:
         return config.find_root(Path.cwd(), None, config.environment())
     except StateError:

@@ -1,5 +1,7 @@
-"""Document collections: folders of files as types. Definitions are written, never files: a folder of the base is defined in
-ontology/collections, one outside of it is known to this machine alone."""
+"""Document collections: folders of files as types. Only definitions are written, never files.
+
+A folder of the base is defined in ontology/collections, a folder outside only on this machine.
+"""
 
 import json
 import re
@@ -43,13 +45,13 @@ _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class DocumentCollections:
-    """`kb.documents`: the folders of files that are searched as knowledge."""
+    """The actions `kb.documents` on folders of files that are searched as knowledge."""
 
     def __init__(self, base: BaseNow) -> None:
         self._base = base
 
     def add(self, path: str | Path, *, name: str | None = None, masks: Sequence[str] = ()) -> Changed:
-        """Have the files of a folder be records; `masks` are lines as in .gitignore that name which (`**/*.md` without any).
+        """Make the files of a folder records; `masks` are lines as in .gitignore (`**/*.md` by default).
 
         Raises `errors.UsageError` (E_PATH, E_PARAMS), `errors.Conflict` (E_EXISTS).
         """
@@ -77,12 +79,12 @@ class DocumentCollections:
             return Changed(collection_name, count, change.files, tuple(notes.left_out))
 
     def list(self) -> list[dict[str, Any]]:
-        """Name, folder, number of documents, bytes, and how each collection is searched."""
+        """Return name, folder, number of documents and bytes of each collection, and how it is searched."""
         with self._base() as base:
             return [_line(base, kind) for kind in documents_of(base)]
 
     def show(self, name: str) -> dict[str, Any]:
-        """One collection with its patterns, contexts and command, and where that is defined."""
+        """Return a collection with its patterns, contexts and command, and where it is defined."""
         with self._base() as base:
             kind, source = _find_collection(base, name)
             return _line(base, kind) | {
@@ -94,8 +96,11 @@ class DocumentCollections:
             }
 
     def remove(self, name: str, *, confirmed: bool = False) -> Changed:
-        """Forget a collection; its files stay where they are. A graph of code (`kb.arch`) goes with its records: raises
-        `errors.Refused` (E_SHRINK) for one that has any and is not `confirmed`, (E_EDGES) where other edges touch them."""
+        """Remove a collection's definition; its files stay. A graph of code (`kb.arch`) loses its records, too.
+
+        Raises `errors.Refused`: E_SHRINK for a graph with records unless `confirmed`, E_EDGES where other edges
+        touch them.
+        """
         from duckkb.actions.documents.arch.building import find_graph, remove_graph
 
         with self._base() as base:
@@ -110,7 +115,7 @@ class DocumentCollections:
         return Collections(self._base).remove(name, confirmed=True)
 
     def rename(self, name: str, new: str) -> Changed:
-        """Give a collection another name."""
+        """Rename a collection."""
         with self._base() as base:
             kind, source = _find_collection(base, name)
             if source.is_outside:
@@ -128,22 +133,22 @@ class DocumentCollections:
         return Collections(self._base).rename(name, new)
 
     def update_command(self, name: str, command: str | None) -> Changed:
-        """What `update` runs in the folder before it reads it, once `duckkb trust` has accepted it; None: nothing."""
+        """Set the command that `update` runs in the folder first, once it is trusted; None for no command."""
         return self._redefine_source(name, lambda source: {**source, "update_command": command or ""})
 
     def include(self, name: str, included: bool = True) -> Changed:
-        """Whether searches that name no collection ask this one."""
+        """Set whether searches that name no collection include this one."""
         return self._redefine_source(name, lambda source: {**source, "included": None if included else False})
 
     def add_context(self, place: str, text: str) -> Changed:
-        """Say what a folder is about, by URI, path or name of a collection; `/` stands for all of them."""
+        """Describe a folder, given by URI, path or collection; `/` stands for all collections."""
         if place == "/":
             with self._base() as base:
                 return _set_base_context(base, text)
         return self._set_context(place, text)
 
     def remove_context(self, place: str) -> Changed:
-        """Raises `errors.NotFound` (E_NOT_FOUND) where nothing is said of the folder itself."""
+        """Remove the description of a folder; raises `errors.NotFound` (E_NOT_FOUND) where it has none of its own."""
         if place == "/":
             with self._base() as base:
                 if not base.ontology.context:
@@ -156,7 +161,7 @@ class DocumentCollections:
         return self._set_context(place, "")
 
     def contexts(self) -> Sequence[dict[str, Any]]:
-        """What each folder is about: `path` as `ls` takes it, and the text."""
+        """Return the description of each folder: `path` as `ls` takes it, and the text."""
         with self._base() as base:
             entries = [{"path": "/", "context": base.ontology.context}] if base.ontology.context else []
             for kind in documents_of(base):
@@ -169,7 +174,7 @@ class DocumentCollections:
             kind, inner = place_of(base, place)
 
         def changed(source: Mapping[str, Any]) -> Mapping[str, Any]:
-            """Of the contexts as they are under the lock, by which others may have been added meanwhile."""
+            """Change the contexts as they are under the lock, since another process may have added some."""
             before = {path.strip("/"): context_text for path, context_text in (source.get("contexts") or {}).items()}
             after = sorted((before | {inner: text}).items())
             return {**source, "contexts": {(path or "/"): context_text for path, context_text in after if context_text}}
@@ -195,8 +200,10 @@ class DocumentCollections:
 
 
 def documents_of(base: Base, names: Sequence[str] = (), *, included: bool = False) -> list[NodeType]:
-    """The document collections, all of them or those named; of all only those `included` in searches that name none. Raises
-    `errors.NotFound` (E_UNKNOWN_TYPE), and `errors.UsageError` for a type that has no folder."""
+    """Return the document collections, all or those named; of all, only those `included` in unnamed searches.
+
+    Raises `errors.NotFound` (E_UNKNOWN_TYPE), and `errors.UsageError` for a type without a folder.
+    """
     if names:
         return list({kind.name: kind for kind, _ in (_find_collection(base, name) for name in names)}.values())
     kinds = [kind for kind in base.ontology.nodes.values() if kind.source is not None]
@@ -204,8 +211,10 @@ def documents_of(base: Base, names: Sequence[str] = (), *, included: bool = Fals
 
 
 def place_of(base: Base, place: str) -> tuple[NodeType, str]:
-    """The collection and the path in it that somebody names: by URI, as NAME/PATH, or as a path on this machine. Raises
-    `errors.NotFound` (E_NOT_FOUND)."""
+    """Return the collection and the path in it of a URI, NAME/PATH, or a path on this machine.
+
+    Raises `errors.NotFound` (E_NOT_FOUND).
+    """
     plain_place = place.removeprefix(URI).strip("/") if place.startswith(URI) else place
     name, _, inner = plain_place.partition("/")
     if (kind := base.ontology.nodes.get(name)) is not None and kind.source is not None:
@@ -220,8 +229,11 @@ def place_of(base: Base, place: str) -> tuple[NodeType, str]:
 
 
 def list_left_out(base: Base, kind: NodeType) -> list[tuple[str, str]]:
-    """What in the folder of a collection is no document, and why, as `WalkNotes` has both; then files that cannot be read, and
-    those that are `too_large`. Nothing for who sees part of a base, and as of a revision, where nobody looks at folders."""
+    """Return what in a collection's folder is not a document, each with its reason.
+
+    First come omissions and reasons as in `WalkNotes`, then files that cannot be read, and those that are
+    `too_large`. Empty for callers who see a part, and for a revision, where no folder is read.
+    """
     if base.is_narrowed or base.wiring.at is not None or base.wiring.published:
         return []
     source, notes = source_of(kind), WalkNotes()
@@ -235,14 +247,17 @@ def list_left_out(base: Base, kind: NodeType) -> list[tuple[str, str]]:
 
 
 def readable_patterns(left_out: Sequence[tuple[str, str]], masks: Sequence[str]) -> list[str]:
-    """The masks (Markdown without any) with those by which files would count that a pattern left out and that can be read."""
+    """Return the masks (Markdown by default) extended by those of readable files that the patterns left out.
+
+    Returns an empty list where there are no such files.
+    """
     names = [path.rpartition("/")[2] for path, why in left_out if why == "pattern"]
     endings = dict.fromkeys(name.rpartition(".")[2] for name in names if format_of(name))
     return [*(masks or MARKDOWN_FILES), *(f"**/*.{ending}" for ending in endings)] if endings else []
 
 
 def describe_folders(base: Base, kind: NodeType, inner: str) -> str:
-    """What a document is about by its folders, from the general to the specific, as one text."""
+    """Return the descriptions of a document's folders, from the general to the specific, as one text."""
     return "\n".join(filter(None, (base.ontology.context, *contexts(source_of(kind), inner))))
 
 
@@ -281,7 +296,7 @@ def _line(base: Base, kind: NodeType) -> dict[str, Any]:
 
 
 def _resolve_place(base: Base, folder: Path, folder_argument: str | Path) -> str:
-    """A folder as a source names it: from the base's root, or absolute where it lies outside."""
+    """Return a folder as a source names it: relative to the base's root, or absolute outside it."""
     root = base.root.resolve()
     if not folder.is_relative_to(root):
         if root.is_relative_to(folder):
@@ -305,8 +320,11 @@ def _name_of(folder: Path) -> str:
 
 
 def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitions]) -> None:
-    """Change what this machine knows of folders outside, as the only one who does, and while nobody writes to the base: a
-    collection inside gets no name that one outside is given meanwhile. What would not load is refused."""
+    """Change what this machine remembers of folders outside, under its lock and while nobody writes the base.
+
+    So no collection inside gets a name that a folder outside takes meanwhile. Refuses definitions that would
+    not load.
+    """
 
     def checked(definitions: _Definitions) -> _Definitions:
         after = change(definitions)
@@ -318,14 +336,14 @@ def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitio
 
 
 def _require_definition(definitions: _Definitions, name: str) -> Mapping[str, Any]:
-    """The definition of a folder outside; raises `errors.NotFound` where another process has let it go."""
+    """Return the definition of a folder outside; raises `errors.NotFound` where another process has removed it."""
     if name not in definitions:
         raise NotFound(f"no document collection {name!r} any more", "E_UNKNOWN_TYPE", "duckkb collection list")
     return definitions[name]
 
 
 def _with(base: Base, definitions: _Definitions, name: str, values: Mapping[str, Any]) -> _Definitions:
-    """Raises `errors.Conflict` (E_EXISTS) where the name is taken, also by another process just now."""
+    """Return the definitions with a new one; raises `errors.Conflict` (E_EXISTS) for a name taken even just now."""
     refuse_existing_type(base, name)
     return {**definitions, name: values}
 
@@ -337,13 +355,13 @@ def _drop_definition(definitions: _Definitions, name: str) -> _Definitions:
 def _change_source(
     definitions: _Definitions, name: str, transform: Callable[[Mapping[str, Any]], Mapping[str, Any]]
 ) -> Any:
-    """A definition with its source changed."""
+    """Return the definitions with the source of one of them transformed."""
     values = _require_definition(definitions, name)
     return values_of(with_source(dump_definition(name, values), name, transform(values["source"])), name)
 
 
 def _set_base_context(base: Base, text: str) -> Changed:
-    """Write what all documents are about."""
+    """Write the description of all documents."""
     with writable(base):
         path = base.root / _CONTEXT_FILE
         old = path.read_bytes() if path.exists() else None

@@ -1,4 +1,4 @@
-"""Commands that a configuration names: run as their user would run them, once this machine has accepted them."""
+"""Commands that a configuration names, run with the user's rights once this machine trusts them."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ _TOLD = 4_096  # bytes
 
 
 def trusts_commands(base: Base) -> bool:
-    """Whether this machine accepted the commands that the base's configuration names, all of them as they stand."""
+    """Return whether this machine trusts all commands of the base's configuration as they are now."""
     commands = config.commands(base.settings, base.ontology)
     return config.are_commands_trusted(base.root, commands, base.wiring.env)
 
@@ -30,10 +30,13 @@ def run(
     remedy: str,
     variables: Mapping[str, str] | None = None,
 ) -> None:
-    """Run a command (text: by the shell) in a folder, without stdin, with `variables` beside the environment of its user, who
-    fetches with keys and hosts of their own. `what` it is and the `remedy` are for the message. Raises `errors.Refused` where
-    it fails, or takes more than so many seconds; then what it started is ended too."""
-    with TemporaryFile() as error_output:  # no pipe: what the command leaves behind could hold it open for ever
+    """Run a command (text: by the shell) in a folder, without stdin, in the user's environment and `variables`.
+
+    The environment holds the keys and hosts that the command may need. `what` names the command, and `remedy`
+    the fix, in messages. Raises `errors.Refused` where it fails or takes more than `seconds`; its child
+    processes are then ended too.
+    """
+    with TemporaryFile() as error_output:  # not a pipe, which a left-over child could hold open for ever
         try:
             process = subprocess.Popen(
                 command,
@@ -61,7 +64,7 @@ def _build_environment() -> dict[str, str]:
 
 
 def _wait_for_exit(process: "subprocess.Popen[bytes]", seconds: float) -> int:
-    """Its exit code; where that does not come, or somebody interrupts, the command ends with all that it started."""
+    """Return the exit code of a process; on a timeout or an interrupt, end it with all that it started."""
     try:
         return process.wait(seconds)
     except BaseException:

@@ -1,4 +1,4 @@
-"""What lies near the answers of a question in the graphs of code that a base has: said beside the answers, whose order stays."""
+"""Hints from the base's graphs of code beside the answers to a question; the answers and their order stay."""
 
 import os
 import re
@@ -21,9 +21,13 @@ _WORDS = re.compile(r"[\w./-]+")
 
 
 def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tuple[dict[str, Any], ...]:
-    """The neighbours, `arch.hints` at most, of what the question names by label or file, then of what stands in the files found:
-    `of`, `relation`, `direction`, `label`, `file`, `confidence`, which is at least `arch.min_confidence`. Those in other files
-    come first, then the surest."""
+    """Return up to `arch.hints` neighbours of what the question names, then of what the answers' files hold.
+
+    The question names nodes by label or file.
+
+    Each has `of`, `relation`, `direction`, `label`, `file` and `confidence`, which is at least
+    `arch.min_confidence`. Neighbours in other files come first, then the most certain.
+    """
     words = {word.strip("./-").casefold() for word in _WORDS.findall(question)}
     words |= {re.split(r"[./]", word)[-1] for word in words} | {word.rpartition("/")[2] for word in words}
     home, files = home_of(base.root), set()
@@ -47,7 +51,7 @@ def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tup
 
 
 def arch_query(base: Base, question: str) -> dict[str, Any]:
-    """`hints` of a question alone, as an answer of its own. Raises `errors.NotFound` (E_UNKNOWN_TYPE) where there is no graph."""
+    """Return the hints of a question alone. Raises `errors.NotFound` (E_UNKNOWN_TYPE) without a graph."""
     if next(graphs(base), None) is None:
         raise NotFound(
             "there is no graph of code", "E_UNKNOWN_TYPE", "`duckkb arch import FILE`, or `duckkb arch build`"
@@ -58,7 +62,7 @@ def arch_query(base: Base, question: str) -> dict[str, Any]:
 def _iter_neighbors(
     base: Base, kind: NodeType, row: StoredRow, links: EdgeType
 ) -> Iterator[tuple[Any, int, dict[str, Any]]]:
-    """The neighbours of a node: how far behind each comes, the edge to it, and the hint."""
+    """Yield the neighbours of a node: the rank of each, the edge to it, and the hint."""
     steps, most = graph.Steps("both", frozenset({links.name})), 2 * base.tree.count(links)
     for step in graph.neighbors(base.tree, graph.Node(kind, row), steps, 1, most)[0]:
         assert step.edge is not None, "a neighbour is reached over an edge"
@@ -81,6 +85,6 @@ def _label(row: StoredRow) -> str:
 
 
 def _normalize_label(row: StoredRow) -> str:
-    """A label as a question has it: a function without its brackets; empty for one that is too short to mean much."""
+    """Return a label as questions write it, without brackets; empty where it is too short to be specific."""
     plain = _label(row).removesuffix("()").strip(".").casefold()
     return plain if len(plain) >= _SHORTEST else ""

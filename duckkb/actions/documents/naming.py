@@ -1,4 +1,4 @@
-"""Which documents a text names: by docid, URI, path or glob. Nothing is served by guess: what is near is suggested."""
+"""Resolution of texts to documents: by docid, URI, path or glob. No guesses are served; near names are suggested."""
 
 import re
 from bisect import bisect_left
@@ -20,14 +20,14 @@ from duckkb.truth.files.part import Part, StoredRow
 from duckkb.truth.layout import read_regular
 
 SHORTEST = 6
-"""Digits of a docid, as it is shown and at least given."""
+"""The number of digits of a docid as shown, and the least to give."""
 _DOCID = re.compile(rf"#?([0-9a-f]{{{SHORTEST},64}})", re.IGNORECASE)
 _LINE = re.compile(r"(.+):([1-9][0-9]{0,8})")
 _GLOB = re.compile(r"[*?\[{]")
 _SPECIAL = re.compile(r"[\x00-\x20%#?@,\"<>\\^`|]")
 _MOST_NEAR = 5
 _NEAR = 3
-"""Letters by which a name that is suggested may differ."""
+"""The number of letters by which a suggested name may differ."""
 
 
 class CollectionDocument(Struct, frozen=True):
@@ -40,36 +40,36 @@ class CollectionDocument(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """How `ls` shows it: COLLECTION/PATH."""
+        """The name that `ls` shows: COLLECTION/PATH."""
         return f"{self.kind.name}/{self.path}"
 
     @property
     def uri(self) -> str:
-        """duckkb://COLLECTION/PATH, percent-encoded where a list or a URI would read it otherwise."""
+        """The URI duckkb://COLLECTION/PATH, percent-encoded where a list or a URI would read it otherwise."""
         return URI + _SPECIAL.sub(lambda match: quote(match[0]), self.name)
 
     def row(self, base: Base) -> StoredRow:
-        """Its record."""
+        """Return the document's record."""
         stored_row = base.tree.get(self.kind, (self.path,))
         assert stored_row is not None, "a document of the tree has its record"
         return stored_row
 
 
 class Named(Struct, frozen=True):
-    """A document, and the line that was named with it."""
+    """A document, and the line named with it."""
 
     document: CollectionDocument
     line: int | None = None
 
 
 def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[CollectionDocument]:
-    """The documents of collections, by collection and path."""
+    """Return the documents of collections, by collection and path."""
     node_types = documents_of(base) if kinds is None else kinds
     return [_build_document(kind, part) for kind in node_types for part in base.tree.parts_of(kind) if part.rows]
 
 
 def list_refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocument, tuple[str, ...]]]:
-    """The files that are no documents, as they could not be read whole, with what was wrong with each."""
+    """Return the files that could not be read whole and are no documents, with the problems of each."""
     refusals = []
     for kind in kinds:
         for part in (part for part in base.tree.parts_of(kind) if not part.rows and not part.findings):
@@ -94,9 +94,9 @@ def _build_document(kind: NodeType, part: Part) -> CollectionDocument:
 
 
 def document_at(base: Base, kind: NodeType, path: str) -> CollectionDocument:
-    """The document at a path of a collection."""
+    """Return the document at a path of a collection."""
     part = base.tree.parts.get(place_path(source_of(kind), path))
-    if part is None:  # the name of its file has another form than NFC
+    if part is None:  # the file's name is not in NFC
         row = base.tree.get(kind, (path,))
         assert row is not None, "a document of the tree has its record"
         part = base.tree.parts[row.path]
@@ -104,8 +104,10 @@ def document_at(base: Base, kind: NodeType, path: str) -> CollectionDocument:
 
 
 def docids(base: Base, documents: Iterable[CollectionDocument]) -> dict[str, str]:
-    """By name the docid of each of some documents: `#` and the first digits of the SHA-256 of its content, six or, where other
-    content of the base shares them, as many as tell them apart."""
+    """Return the docids of documents by name: `#` and the first six digits of the SHA-256 of the content.
+
+    Where other content of the base shares these digits, there are as many as tell them apart.
+    """
     contents = sorted({part.digest for kind in documents_of(base) for part in base.tree.parts_of(kind) if part.rows})
     docids_by_name = {}
     for entry in documents:
@@ -119,11 +121,11 @@ def docids(base: Base, documents: Iterable[CollectionDocument]) -> dict[str, str
 
 
 def find_document(base: Base, text: str) -> Named:
-    """The document that a text names, and the line behind a colon: `#docid`, duckkb://COLLECTION/PATH, COLLECTION/PATH, a path
-    on this machine, PATH, or the end of a path from a `/` on where one document alone has it.
+    """Return the document that a text names, and the line behind a colon.
 
-    Raises `errors.NotFound` (E_NOT_FOUND) with the nearest names, `errors.Refused` (E_AMBIGUOUS_KEY) with the candidates,
-    `errors.UsageError` for a type of records.
+    The text is `#docid`, duckkb://COLLECTION/PATH, COLLECTION/PATH, a path on this machine, PATH, or the end of
+    a path after a `/` where it is unique. Raises `errors.NotFound` (E_NOT_FOUND) with the nearest names,
+    `errors.Refused` (E_AMBIGUOUS_KEY) with the candidates, `errors.UsageError` for a type of records.
     """
     documents = catalogue(base)
     plain_text = normalize("NFC", text).strip().strip("\"'").strip()
@@ -148,8 +150,11 @@ def find_document(base: Base, text: str) -> Named:
 
 
 def _suggest_command(base: Base, text: str, near: Sequence[str]) -> str:
-    """The command that prints the record which a text names, as TYPE/IDENTITY or by an identity that a node has, whatever type
-    stands before it; else the nearest document, else the documents that there are, or the types."""
+    """Return the command that prints the record a text names, else the nearest document.
+
+    A record is named as TYPE/IDENTITY, or by a node's identity after any type. With neither, returns the
+    command that lists the documents or types.
+    """
     for mark in "/:":
         name, _, identity = text.partition(mark)
         if identity and (kind := base.ontology.find(name)) is not None and kind.source is None:
@@ -165,21 +170,23 @@ def _suggest_command(base: Base, text: str, near: Sequence[str]) -> str:
 
 
 def names_record(base: Base, text: str) -> bool:
-    """Whether TYPE/IDENTITY begins with a type whose records are no documents."""
+    """Return whether a text is TYPE/IDENTITY with a type whose records are not documents."""
     name, _, identity = text.partition("/")
     kind = base.ontology.find(name) if identity else None
     return kind is not None and kind.source is None
 
 
 def is_of_documents(base: Base, uri: str) -> bool:
-    """Whether a URI without a commit names a document, not a record of another type."""
+    """Return whether a URI without a commit names a document, not a record of another type."""
     kind = base.ontology.nodes.get(unquote(uri.removeprefix(URI)).strip("/").partition("/")[0])
     return kind is not None and kind.source is not None
 
 
 def find_matching_documents(base: Base, pattern: str) -> tuple[list[CollectionDocument], list[str]]:
-    """The documents of a list (`a.md, #abc123`) or of a glob (`guide/**/*.md`, with `{a,b}`), and those of a list that there
-    are none of. A comma inside a name that exists is no separator. Raises `errors.UsageError` as `glob.parse_glob`."""
+    """Return the documents of a list (`a.md, #abc123`) or glob (`a/**/*.{md,txt}`), and missing list items.
+
+    A comma inside an existing name does not separate. Raises `errors.UsageError` as `glob.parse_glob`.
+    """
     documents = catalogue(base)
     try:
         return [find_document(base, pattern).document], []
@@ -204,7 +211,7 @@ def find_matching_documents(base: Base, pattern: str) -> tuple[list[CollectionDo
 
 
 def _iter_candidates(base: Base, documents: Sequence[CollectionDocument], text: str) -> Iterator[CollectionDocument]:
-    """Every document that a text may mean, by the first of the forms in which there is any."""
+    """Yield every document that a text may mean, by the first form of name that matches any."""
     plain_name = unquote(text[len(URI) :]).strip("/") if text.startswith(URI) else text.removeprefix("//")
     if exact := [entry for entry in documents if entry.name == plain_name] or [
         entry for entry in documents if entry.path == plain_name
@@ -218,7 +225,7 @@ def _iter_candidates(base: Base, documents: Sequence[CollectionDocument], text: 
         yield from by_id
         if by_id:
             return
-    # links on this machine are nothing that who sees a part of the base may find out about
+    # callers who see a part of the base may not learn of links on this machine
     path = Path(plain_name).resolve() if "\0" not in plain_name and not base.is_narrowed else None
     for kind in documents_of(base) if path is not None else ():
         folder = base.root.resolve() / source_of(kind).path
@@ -246,7 +253,7 @@ def _find_nearest(text: str, documents: Sequence[CollectionDocument]) -> list[st
 
 
 def _measure_distance(source: str, target: str) -> int:
-    """Levenshtein's distance."""
+    """Return Levenshtein's distance."""
     row = list(range(len(target) + 1))
     for index, letter in enumerate(source, 1):
         before, row[0] = row[0], index

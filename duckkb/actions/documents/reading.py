@@ -1,4 +1,4 @@
-"""ls, get and multi-get of documents: what there is, and what it says."""
+"""The actions ls, get and multi-get of documents: lists and texts."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -20,12 +20,15 @@ from duckkb.errors import NotFound, UsageError
 from duckkb.review.reports.markup import many
 
 LARGEST = 10 * 1024
-"""Bytes of a file that `multi_get` prints, where the caller names no others."""
+"""The bytes of a file that `multi_get` prints by default."""
 
 
 def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any]]:
-    """The documents of a collection, or of a folder in it (`NAME/PREFIX`); with `long` what was found when each was read, then
-    what else lies there with the reason why it is `left_out`. An empty `place` lists those of all. Raises `errors.NotFound`."""
+    """List the documents of a collection, or of a folder in it (`NAME/PREFIX`); of all for an empty `place`.
+
+    With `long`, adds the extraction results of each, then the files that are `left_out` with the reason. Raises
+    `errors.NotFound`.
+    """
     name, _, prefix = normalize("NFC", place).removeprefix("duckkb://").strip("/").partition("/")
     kinds = documents_of(base, [name] if name else [])
     within = [
@@ -73,8 +76,11 @@ def ls(base: Base, place: str = "", *, long: bool = False) -> list[dict[str, Any
 
 
 def get_document(base: Base, text: str, *, first: int | None = None, lines: int | None = None) -> dict[str, Any]:
-    """One document by docid, URI or path, from a line of its file on (`PATH:LINE`, or `first`), so many `lines`: docid, file,
-    title, context, line and text. Raises `errors.NotFound`, `errors.Refused` (E_AMBIGUOUS_KEY), `errors.UsageError`."""
+    """Return a document by docid, URI or path: docid, file, title, context, line and text.
+
+    The text starts at a line of its file (`PATH:LINE`, or `first`) and has so many `lines`. Raises
+    `errors.NotFound`, `errors.Refused` (E_AMBIGUOUS_KEY), `errors.UsageError`.
+    """
     target = find_document(base, text)
     if first is not None and target.line is not None:
         raise UsageError(f"{text} names a line already", suggestion="leave --from out")
@@ -86,8 +92,11 @@ def get_document(base: Base, text: str, *, first: int | None = None, lines: int 
 def multi_get(
     base: Base, pattern: str, *, lines: int | None = None, most: int = LARGEST
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The documents of a list or glob as `get_document` has them, and what of a list there is not; one whose file has more
-    than `most` bytes comes as `skipped`, with why. Raises `errors.NotFound` where there is none at all."""
+    """Return the documents of a list or glob as `get_document` has them, and the missing items of a list.
+
+    A document whose file exceeds `most` bytes comes as `skipped`, with the reason. Raises `errors.NotFound`
+    where nothing matches.
+    """
     documents, lacking = find_matching_documents(base, pattern)
     if not documents:
         raise NotFound(
@@ -105,7 +114,7 @@ def multi_get(
 
 
 def _describe_document(base: Base, document: CollectionDocument, docid: str) -> dict[str, Any]:
-    """What every line of a document begins with; without what it has none of."""
+    """Return the first fields of every line about a document, without empty ones."""
     context = describe_folders(base, document.kind, document.path)
     title = document.row(base).record.fields.get("title", "")
     return {"docid": docid, "file": document.uri, "title": title, **({"context": context} if context else {})}
@@ -123,7 +132,7 @@ def _summarize_document(base: Base, document: CollectionDocument, docid: str) ->
 
 
 def _describe_extraction(base: Base, document: CollectionDocument) -> dict[str, Any]:
-    """What was found when a file was read."""
+    """Return what was recorded when a file was read."""
     fields = document.row(base).record.fields
     return {
         "sha256": document.digest,
@@ -153,7 +162,7 @@ def _read(base: Base, document: CollectionDocument, docid: str, first: int | Non
 
 
 def source_lines(fields: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
-    """The lines of a document's text with their ends, numbered as in its file: front matter is no text and counts."""
+    """Yield the lines of a document's text with their ends, numbered as in its file, where front matter counts."""
     yield from enumerate(_split(fields.get("text", "")), fields.get("text_line", 1))
 
 

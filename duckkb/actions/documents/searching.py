@@ -1,4 +1,4 @@
-"""search, vsearch and query: documents by words, by meaning, and by both."""
+"""The actions search, vsearch and query: documents by words, by meaning, and by both."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -28,10 +28,13 @@ _ALL = 1 << 30
 
 
 class SearchOptions(Struct, frozen=True):
-    """Which documents are searched and what is given of them: `collections` (all that are included, where it is empty), at
-    most `limit` of them (None: all) whose score is at least `min_score`; `full` texts instead of snippets; with `explain`
-    why each ranks where it does. `candidates` are reranked at most, within so many milliseconds (None: as the settings
-    have it). With `arch_hints` what lies near them in graphs of code."""
+    """The options of a document search.
+
+    `collections` are those searched (empty: all included). At most `limit` documents (None: all) with a score
+    of at least `min_score` are returned, with `full` texts instead of snippets; `explain` adds why each ranks
+    where it does. At most `candidates` are reranked, within a time in milliseconds (None: as in the settings).
+    `arch_hints` adds neighbours in graphs of code.
+    """
 
     collections: tuple[str, ...] = ()
     limit: int | None = 5
@@ -44,8 +47,11 @@ class SearchOptions(Struct, frozen=True):
 
 
 class DocumentHits(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=SequenceMeta):
-    """Hits, best first: docid, score, file, title, context, line, snippet (or body), where (heading and page), _filled, explain; what
-    there is none of is left out. What must be said of them; and what lies near them in graphs of code."""
+    """Hits, best first, with notices and hints from graphs of code.
+
+    A hit has docid, score, file, title, context, line, snippet (or body), where (heading and page), _filled and
+    explain, without empty fields.
+    """
 
     hits: tuple[dict[str, Any], ...]
     notices: tuple[Notice, ...] = ()
@@ -61,8 +67,11 @@ class DocumentHits(Struct, Sequence[dict[str, Any]], frozen=True, metaclass=Sequ
 def search_documents(
     base: Base, question: str, how: How = "query", options: SearchOptions | None = None
 ) -> DocumentHits:
-    """Answer a question from document collections. Scores lie in 0..1: by words |s|/(1+|s|) of the BM25 score s, by meaning
-    1/(1+d) of the cosine distance d. Raises `errors.UsageError`, `errors.NotFound`, `errors.Unavailable`."""
+    """Answer a question from document collections. Scores lie in 0..1.
+
+    By words the score is |s|/(1+|s|) of the BM25 score s, by meaning 1/(1+d) of the cosine distance d. Raises
+    `errors.UsageError`, `errors.NotFound`, `errors.Unavailable`.
+    """
     options = options or SearchOptions()
     text = text_or_none(question, "a question") or ""
     for kind in map(base.ontology.find, options.collections):
@@ -92,7 +101,7 @@ def search_documents(
 
 
 def _find_sole_type(base: Base) -> str:
-    """The type that all records are of, `all` where there are several or none."""
+    """Return the only type with records; `all` where several or none have any."""
     type_names = [kind.name for kind in base.ontology.nodes.values() if base.tree.count(kind)]
     return type_names[0] if len(type_names) == 1 else "all"
 
@@ -112,7 +121,10 @@ def query_documents(
     rerank_timeout_ms: int | None = None,
     arch_hints: bool = False,
 ) -> DocumentHits:
-    """`search_documents` by words and meaning: a question, or `searches` ({type: lex, vec or hyde, query}) with an `intent`."""
+    """Search by words and meaning as `search_documents`: a question, or `searches` with an `intent`.
+
+    A search is {type: lex, vec or hyde, query}.
+    """
     if searches:
         question = _build_question(question, searches, intent)
     elif intent:
@@ -143,7 +155,7 @@ def find_words(
     full: bool = False,
     explain: bool = False,
 ) -> DocumentHits:
-    """`search_documents` by words alone."""
+    """Search by words alone, as `search_documents`."""
     options = SearchOptions(tuple(collections), limit, min_score, full, explain)
     return search_documents(base, question, "search", options)
 
@@ -158,7 +170,7 @@ def _run_query(
 
 
 def _score(hit: Hit, how: How) -> float:
-    """The score of a hit as it is shown."""
+    """Return the displayed score of a hit."""
     raw = hit.score or 0.0
     if how == "query":
         return raw
@@ -168,7 +180,7 @@ def _score(hit: Hit, how: How) -> float:
 def _format_hit(
     base: Base, document: CollectionDocument, docid: str, hit: Hit, options: SearchOptions
 ) -> dict[str, Any]:
-    """A hit with its score as it is given."""
+    """Return a hit as it is given, with its score."""
     context, fields = describe_folders(base, document.kind, document.path), hit.record
     line = {"docid": docid, "score": hit.score, "file": document.uri, "title": fields.get("title", "")}
     if context:
@@ -189,7 +201,7 @@ def _format_hit(
 
 
 def _describe_place(fields: Mapping[str, Any], start: int) -> str:
-    """The page and the headings that a place in a document's text lies on and under."""
+    """Return the page and headings of a place in a document's text."""
     number = page(fields.get("pages", ()), start)
     above = heading_path(fields.get("text", ""), start) if fields.get("headings") else []
     return ", ".join(filter(None, (f"page {number}" if number else "", f"§ {' > '.join(above)}" if above else "")))

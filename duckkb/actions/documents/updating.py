@@ -1,4 +1,4 @@
-"""update: folders are fetched, read again, and what a search needs is made."""
+"""The action update: fetch folders, read them again, and make what a search needs."""
 
 import shlex
 import time
@@ -29,15 +29,17 @@ from duckkb.truth.git import run
 _COMMAND_SECONDS = 600
 _STATE = "documents/"
 _FEW, _FEW_TEXTS = 20, 500
-"""Files that changed, and texts without vectors, up to which no job is begun for them."""
+"""The numbers of changed files, and of texts without vectors, up to which an update begins no job."""
 _EMBED_SECONDS = 3_600
 
 
 class Updated(Struct, frozen=True):
-    """What an update found, by collection: name, documents, and how many were added, changed and removed since the one before;
-    and by reason how many files and folders are left out; texts embedded, of how many (None: not known), and those that wait for a vector. `refused`
-    are files that could not be read whole and are no documents, folders of collections that are not there, and what could not
-    be fetched."""
+    """The result of an update, by collection.
+
+    It has name, documents, and the numbers added, changed and removed since the last update; omitted files and
+    folders by reason; embedded texts, of how many (None: unknown), and texts that wait for a vector. `refused`
+    are files that could not be read whole and are no documents, missing folders, and what could not be fetched.
+    """
 
     collections: tuple[dict[str, Any], ...]
     embedded: int
@@ -48,20 +50,22 @@ class Updated(Struct, frozen=True):
 
 
 def update(base: Base, names: Sequence[str] = (), *, pull: bool = False) -> Updated:
-    """Fetch, read and index document collections, all of them or those named. With `pull`, `git pull --ff-only` first in
-    folders that are git work trees; commands that collections name run once they are trusted. Where one of them fails the others
-    are fetched all the same. Raises `errors.NotFound`."""
+    """Fetch, read and index document collections, all or those named.
+
+    With `pull`, first runs `git pull --ff-only` in folders that are git work trees; commands of collections run
+    once trusted. A failure does not keep the others from being fetched. Raises `errors.NotFound`.
+    """
     kinds = documents_of(base, names)
     notices: list[Notice] = []
     fetch_findings = [*(_pull(base, kinds, notices) if pull else ()), *_run_commands(base, kinds, notices)]
-    if pull or base.ontology.update_commands:  # else the files are as this base was opened or refreshed just now
+    if pull or base.ontology.update_commands:  # else the base was opened or refreshed just now
         boot.refresh(base)
     result = take_collections_in(base, kinds, notices)
     return replace(result, refused=(*fetch_findings, *result.refused))
 
 
 def take_collections_in(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Updated:
-    """What an update that found its files as they lie does with some collections; `notices` are said with it."""
+    """Update collections from files as they are now; `notices` are reported with the result."""
     lines = tuple(_compare_collection(base, kind, notices) for kind in kinds)
     is_small = all(line["unchanged"] and line["added"] + line["changed"] <= _FEW for line in lines)
     built = (_update_lanes(base) if is_small else None) or jobs.refresh(base, wait=True)
@@ -80,8 +84,10 @@ def take_collections_in(base: Base, kinds: Sequence[NodeType], notices: list[Not
 
 @boot.answered
 def _update_lanes(base: Base) -> Built | None:
-    """Have the lanes follow a change of few files, with the vectors that they lack; None where many are lacking, which is a job's
-    to make: that goes over all records, as this does not."""
+    """Apply a change of few files to the lanes, with missing vectors.
+
+    Returns None where many vectors are missing: a job computes these, since that reads all records.
+    """
     kinds = [kind for kind in base.ontology if kind.has_text_vectors and base.fingerprint(kind) is not None]
     if count_missing_vectors(base, kinds) > _FEW_TEXTS:
         return None
@@ -106,7 +112,7 @@ def _update_lanes(base: Base) -> Built | None:
 
 
 def _pull(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Iterator[Finding]:
-    """Pull in each work tree once; what failed. Folders that have nothing to pull from are a notice."""
+    """Pull each work tree once, and yield failures. Folders without a remote become a notice."""
     seen_trees: set[Path] = set()
     without: dict[str, list[str]] = {"no git work tree": [], "without an upstream branch": []}
     for kind in kinds:
@@ -128,7 +134,7 @@ def _pull(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Itera
 
 
 def _run_commands(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) -> Iterator[Finding]:
-    """Run what collections name, by the shell, in their folders; what failed."""
+    """Run the commands of collections by the shell, in their folders, and yield failures."""
     commands_by_name = base.ontology.update_commands
     target_kinds = [kind for kind in kinds if kind.name in commands_by_name]
     if target_kinds and not commands.trusts_commands(base):
@@ -142,7 +148,7 @@ def _run_commands(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) 
 
 
 def _run(kind: NodeType, folder: Path, command: str | list[str], label: str) -> Iterator[Finding]:
-    """Run a command in a collection's folder; why it failed, if it did."""
+    """Run a command in a collection's folder, and yield its failure, if any."""
     command_text = command if isinstance(command, str) else shlex.join(command)
     remedy = f"run it by hand: cd {shlex.quote(str(folder))} && {command_text}"
     try:
@@ -152,7 +158,7 @@ def _run(kind: NodeType, folder: Path, command: str | list[str], label: str) -> 
 
 
 def _compare_collection(base: Base, kind: NodeType, notices: list[Notice]) -> dict[str, Any]:
-    """A collection beside what it was at the last update; a notice where files that are new since could not be read well."""
+    """Compare a collection with its last update; add a notice where new files could not be read well."""
     now = {
         find_inner_path(source_of(kind), part.path) or part.path: part.digest[:16]
         for part in base.tree.parts_of(kind)
@@ -193,5 +199,5 @@ def _compare_collection(base: Base, kind: NodeType, notices: list[Notice]) -> di
 
 
 def _is_below(path: str, unseen: Sequence[str]) -> bool:
-    """Whether a document is one of those that could not be looked at, or lies in a folder that could not."""
+    """Return whether a document could not be looked at, or lies in a folder that could not."""
     return any(place in (".", path) or path.startswith(f"{place}/") for place in unseen)

@@ -1,4 +1,4 @@
-"""watch: document collections are updated whenever a file of theirs changes."""
+"""The action watch: update document collections whenever their files change."""
 
 import math
 import os
@@ -22,13 +22,14 @@ from duckkb.truth.commit import lock
 from duckkb.truth.files.ignored import GITIGNORE
 
 _LOOK_MS = 1_000
-"""How often is looked at what no event tells of: definitions, whether folders are there, what failed."""
+"""Milliseconds between checks for what no event reports: definitions, missing folders, failures."""
 _QUIET_MS, _BURST_MS = 200, 2_000
-"""A burst of changes is over when nothing has changed for so long; one that goes on is taken in so often."""
+"""In milliseconds: a burst of changes ends after the first without a change; a longer one is applied after the
+second."""
 
 
 class Watch(Struct):
-    """One process that watches collections: those that have these names, or all."""
+    """A process that watches the named collections, or all."""
 
     turn: Callable[[], AbstractContextManager[Base]]
     names: Sequence[str]
@@ -39,12 +40,12 @@ class Watch(Struct):
     _failed: bool = False
 
     def run(self) -> None:
-        """Bring the collections up to date, then at each change, until the process is interrupted.
+        """Update the collections now and at each change, until the process is interrupted.
 
-        A burst of changes is one update, and one that found nothing new is not told. Commands of `update` do not run, as
-        they change files. One process watches a base; another one says so and waits for its end. What stops an update later
-        on is told as a notice, and it is tried again. Raises what `update` raises at first, and `errors.Refused` without the
-        extra `documents`.
+        A burst of changes is a single update, and an update without news is not reported. Commands of `update`
+        do not run, since they change files. Only one process watches a base; another process reports that and
+        waits for its end. Later failures of an update become notices, and it is tried again. Raises what the
+        first `update` raises, and `errors.Refused` without the extra `documents`.
         """
         try:
             from watchfiles import watch
@@ -66,8 +67,8 @@ class Watch(Struct):
                 self._follow(watch)
 
     def _follow(self, watch: Callable[..., Iterator[Any]]) -> None:
-        """Update at each change, until other folders are to be watched."""
-        stamp, is_first = self._stamp_folders(), True  # what changed before anybody listened is looked for
+        """Update at each change, until the set of watched folders changes."""
+        stamp, is_first = self._stamp_folders(), True  # finds changes from before the watch began
         folders = {folder.resolve(): source for folder, source in self._folders.items()}
         places = _list_places(folders)
         for changes in _iter_changes(watch, folders, places):
@@ -78,7 +79,7 @@ class Watch(Struct):
             is_first = False
 
     def _stamp_folders(self) -> tuple[Any, ...]:
-        """What no event tells of: definitions, and the folders themselves."""
+        """Return a stamp of what no event reports: definitions, and the folders themselves."""
         return config.stamp(self._root), *((folder, _read_identity(folder)) for folder in self._folders)
 
     def _update(self) -> None:
@@ -99,7 +100,7 @@ class Watch(Struct):
         self._report_news(result)
 
     def _report_news(self, result: Updated) -> None:
-        """Tell what is new in it."""
+        """Report a result that has news."""
         is_first, before = self._last is None, self._last.notices if self._last else ()
         unread = (
             Notice(finding.code, f"{finding.place}: {finding.message}", finding.remedy) for finding in result.refused
@@ -115,7 +116,7 @@ def _describe_failure(problem: DuckkbError) -> Updated:
 
 
 def _list_places(folders: dict[Path, DocumentSource]) -> list[str]:
-    """The folders that can hold documents: links are not followed."""
+    """Return the folders that can hold documents; links are not followed."""
     paths = []
     for folder, source in folders.items():
         for place, names, _ in os.walk(folder):
@@ -128,11 +129,14 @@ def _list_places(folders: dict[Path, DocumentSource]) -> list[str]:
 def _iter_changes(
     watch: Callable[..., Iterator[Any]], folders: dict[Path, DocumentSource], places: Sequence[str]
 ) -> Iterator[Any]:
-    """What changed in some places in the folders; empty when it is time to look at what no event tells of. Ends where a folder goes as it
-    is about to be watched; raises `errors.Unavailable` (E_IO) where folders cannot be watched."""
+    """Yield changes in the watched places; an empty set when it is time to check what no event reports.
+
+    Ends where a folder vanishes before it is watched; raises `errors.Unavailable` (E_IO) where folders cannot
+    be watched.
+    """
 
     def concerns(_: Any, path: str) -> bool:
-        """A folder too, whose name says nothing of what is in it."""
+        """Return whether a path counts; a folder always does, since its name does not tell what is in it."""
         place = Path(path)
         return any(
             place.name == GITIGNORE

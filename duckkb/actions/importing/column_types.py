@@ -1,4 +1,4 @@
-"""The types of a text table's columns: inferred from all of their cells, declared by a schema, or named by the caller."""
+"""The types of a text table's columns: inferred from all cells, declared by a schema, or named by the caller."""
 
 import json
 import math
@@ -26,7 +26,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIMESTAMP = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
-_EXACT_DIGITS = 15  # that every double keeps
+_EXACT_DIGITS = 15  # digits that every double keeps
 _DECLARED = {
     "string": "text",
     "integer": "integer",
@@ -39,7 +39,7 @@ _BOOLEANS = {"true": True, "false": False, "yes": True, "no": False, "1": True, 
 
 
 def parse_type_name(word: str) -> str:
-    """A type by its name here or in a programming language.
+    """Return a type by its name here or in a programming language; other words stay.
 
     >>> parse_type_name("int"), parse_type_name("Text"), parse_type_name("money")
     ('integer', 'text', 'money')
@@ -48,7 +48,7 @@ def parse_type_name(word: str) -> str:
 
 
 def type_of_cell(cell: str) -> str:
-    """The narrowest type whose value says all that the cell says: `007` and `+5` are text, `1e5` too.
+    """Return the narrowest type that keeps all of a cell's text: `007`, `+5` and `1e5` are text.
 
     >>> [type_of_cell(cell) for cell in ("12", "1.50", "True", "2026-01-31", "007", "12E4")]
     ['integer', 'number', 'boolean', 'date', 'text', 'text']
@@ -77,20 +77,20 @@ def _is_exact(cell: str) -> bool:
 
 
 def read_declared_types(properties: Mapping[str, Any]) -> dict[str, str]:
-    """The types of fields for which a schema allows one type of value."""
+    """Return the types of the fields for which a schema allows a single type."""
     types = {name: rule.get("type") for name, rule in properties.items() if isinstance(rule, Mapping)}
     return {name: _DECLARED[type] for name, type in types.items() if isinstance(type, str) and type in _DECLARED}
 
 
 class ColumnTypes:
-    """The type of each column over all rows that were noted; a column without a value has none."""
+    """The type of each column over all noted rows; a column without values has none."""
 
     def __init__(self, fixed: Mapping[str, str]) -> None:
         self._fixed = dict(fixed)
         self._inferred: dict[str, str] = {}
 
     def note(self, names: Sequence[str], cells: Sequence[str]) -> None:
-        """Take a row into account."""
+        """Note the cells of a row."""
         for name, cell in zip(names, cells, strict=False):
             current_type = self._inferred.get(name)
             if current_type == "text" or not cell or cell.isspace():
@@ -102,11 +102,11 @@ class ColumnTypes:
                 self._inferred[name] = "number" if {current_type, type} == {"integer", "number"} else "text"
 
     def map_types_by_column(self) -> dict[str, str]:
-        """The type by column, in the order in which columns had their first values."""
+        """Return the type by column, in the order in which columns had their first values."""
         return self._inferred | {name: self._fixed[name] for name in self._inferred if name in self._fixed}
 
     def record(self, names: Sequence[str], cells: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The values of a row without its empty cells, and by column what is wrong with a cell."""
+        """Convert a row: return its values without empty cells, and by column what is wrong with a cell."""
         values: dict[str, Any] = {}
         wrong: dict[str, str] = {}
         for name, cell in zip(names, cells, strict=True):
@@ -121,7 +121,7 @@ class ColumnTypes:
 
 
 def unknown_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
-    """The names that no column has."""
+    """Return the names that no column has."""
     column_names = set(columns)
     return [name for name in names if name not in column_names]
 

@@ -1,5 +1,7 @@
-"""Records that are there already under another id: what an import must not add a second time, without --id what is there under
-ids of its own, with it what is there under made ones."""
+"""Detection of records that an import would store a second time under another id.
+
+Without --id these are stored under ids of their own, with --id under generated ones.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,19 +15,24 @@ from duckkb.ontology.model import RecordType
 from duckkb.truth.files.line import LineShape, encode
 
 _MOST_IDS = 20
-"""The most ids in a command; no deletion of so few is one that has to be meant (`limits`)."""
+"""The most ids in a command; deleting this few needs no confirmation (`limits`)."""
 
 
 def refuse_doubles(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
-    """Raise `errors.Conflict` (E_EXISTS) where every record got an id made of its contents and is stored already, all but its
-    id, under another one; and where a record that is new comes with an id of its own and is stored under the made one."""
+    """Raise `errors.Conflict` (E_EXISTS) where an import would duplicate stored records.
+
+    That is where every record gets an id generated from its contents, and all but the id is stored already
+    under another; or where a new record with its own id is stored under the generated one.
+    """
     _refuse_made_ids(base, kind, fields, given)
     _refuse_own_ids(base, kind, fields, given)
 
 
 def removal_command(base: Base, kind: RecordType, ids: Sequence[str], count: int) -> str:
-    """The command that takes away the records with these ids, of `count` that the type has; empty where there is none of a
-    length to be printed. Of a collection that the next import makes again as it is, it is all."""
+    """Return the command that deletes the records with these ids, of `count` that the type has; empty if too long.
+
+    For a collection that the next import makes again as it is, the command deletes the whole collection.
+    """
     if len(ids) == count and is_made_by_import(base, kind):
         return f"duckkb col rm {kind.name} --yes"
     return " ".join(["duckkb delete", kind.name, *ids]) if len(ids) <= _MOST_IDS else ""
@@ -46,9 +53,7 @@ def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, records: Seq
         if len(ids) == len(records) > 1
         else f"{len(ids):,} of {len(records):,} records are"
     )
-    is_intact = all(
-        _has_same_contents(base, kind, made_id) for made_id in ids
-    )  # what was edited since is not taken away
+    is_intact = all(_has_same_contents(base, kind, made_id) for made_id in ids)  # records edited since are kept
     removal = removal_command(base, kind, ids, base.tree.count(kind)) if is_intact else ""
     plain = "" if removal else fields.command_without_id()
     raise Conflict(
@@ -60,7 +65,7 @@ def _refuse_own_ids(base: Base, kind: RecordType, fields: FieldMap, records: Seq
 
 
 def _has_same_contents(base: Base, kind: RecordType, made_id: str) -> bool:
-    """Whether the record with an id that was made of its contents still has these."""
+    """Return whether the record with an id generated from its contents still has these contents."""
     row = base.tree.get(kind, (made_id,))
     contents = (
         {}
@@ -74,7 +79,7 @@ def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, records: Se
     if not records or fields.generated_ids != len(records) or base.tree.count(kind) < len(records):
         return
     if any(base.tree.get(kind, record.identity) is not None for record in records):
-        return  # the same import once more, which changes nothing
+        return  # the same import again changes nothing
     (identity,) = kind.identity_fields
     stored_fields: dict[bytes, Mapping[str, Any]] = {
         _encode_content(row.record.fields, identity): row.record.fields for row in base.tree.rows(kind)

@@ -1,4 +1,4 @@
-"""The fields of a source as those of a record: renamed, taken from nested values, with an identity made of some of them."""
+"""Mapping of a source's fields to those of records: renamed, taken from nested values, joined to an identity."""
 
 import re
 import uuid
@@ -22,10 +22,11 @@ Fields = Mapping[str, Any]
 
 
 class FieldMap:
-    """Shapes the records of one import, in the order in which they come, and knows afterwards what they lacked.
+    """A mapping for the records of one import, in their order, which reports afterwards what they lacked.
 
-    `is_stored` tells of an id. `made_ids` then has, by the identity of its own that a record comes with, the id that
-    an import without it made of the same contents, where that is stored."""
+    `is_stored` tells whether an id is stored. For records with an identity of their own, `made_ids` then has
+    the stored id that an import without it generated from the same contents.
+    """
 
     def __init__(
         self, kind: RecordType, request: ImportRequest, is_stored: Callable[[str], bool] | None = None
@@ -46,7 +47,7 @@ class FieldMap:
         self.first: list[Fields] = []
 
     def shape(self, place: str, item: Fields | LineError) -> Fields | LineError:
-        """A record of the source as one of the type; the error of a line as it is."""
+        """Convert a record of the source to one of the type; return a line's error as it is."""
         if isinstance(item, LineError):
             return item
         self.records += 1
@@ -91,30 +92,35 @@ class FieldMap:
         raise UsageError(f"no record has the field {name!r} of `{option}`; there are {field_list}", suggestion=remedy)
 
     def key_command(self) -> str:
-        """The command that names the fields which tell the records apart; empty where none seems to, and where --id fits some."""
+        """Return the command with the fields that tell the records apart as --id.
+
+        Returns an empty text where no fields seem to, and where the present --id works for some.
+        """
         key = "" if self._has_ids else self._keys.best()
         return self.command([key]) if key else ""
 
     def command(self, id_fields: Sequence[str] | None = None, **changes: Any) -> str:
-        """The command of this import with some of it changed, such as the identity made of these fields."""
+        """Return the command of this import with changes, such as the identity made of other fields."""
         return self._request.command(**changes, **({} if id_fields is None else {"id_fields": tuple(id_fields)}))
 
     def command_after(self, removal: str, command: str) -> str:
-        """A command of this import behind one that takes records away; in words where there is none, and of stdin, which does not
-        come twice."""
+        """Return a command of this import behind one that deletes records.
+
+        It is in words where there is no such command, and for stdin, which cannot be read twice.
+        """
         if removal and "-" not in self._request.files:
             return f"{removal} && {command}"
         return f"delete them first, then `{command}`"
 
     def command_without_id(self) -> str:
-        """The command of this import with nothing said of the identity; empty where nothing is."""
+        """Return the command of this import without its identity options; empty where it has none."""
         name = self._kind.identity_fields[0]
         renames = {to: of for to, of in self._request.renames.items() if to != name}
         plain = self._request.command(id_fields=(), renames=renames)
         return "" if plain == self._request.command() else plain
 
     def _rename_fields(self, item: Fields, renames: Mapping[str, str]) -> dict[str, Any]:
-        """Fields under their target names; a source moves, and an object that is empty then goes."""
+        """Return fields under their target names; a source moves, and objects that become empty are removed."""
         fields = dict(item)
         values = {to: value for to, of in renames.items() if (value := _find_value(item, of)) is not _ABSENT}
         for source in renames.values():
@@ -124,7 +130,7 @@ class FieldMap:
         return fields | {to: self._to_key(to, value) for to, value in values.items()}
 
     def _to_key(self, name: str, value: Any) -> Any:
-        """A value for this field; a whole number as text, where it is to be an identity that its schema has as text."""
+        """Return a value for a field; an integer as text, for an identity that the schema declares as text."""
         return str(value) if name in self._text_keys and type(value) is int else value
 
     def _collect_id_parts(self, item: Fields) -> tuple[list[Finding], list[Any]]:
@@ -141,7 +147,7 @@ class FieldMap:
         return wrong, parts
 
     def _check_repeat(self, identity: Any, place: str, fields: Fields) -> Finding | None:
-        """What is wrong where a record has the identity of an earlier one with other values: one of them would be lost."""
+        """Return what is wrong where a record repeats an identity with other values; one would be lost."""
         if self._request.merge:
             return None
         content = hash(repr(sorted(fields.items(), key=lambda item: item[0])))
@@ -152,8 +158,10 @@ class FieldMap:
         return Finding("E_IDENTITY", message, remedy="--id FIELD,FIELD joins fields that tell records apart")
 
     def _with_generated_id(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields with an id that follows from them, where the type makes ids and the record has none: the same file gives the
-        same ids, however often it is imported."""
+        """Add an id generated from the fields, where the type generates ids and the record has none.
+
+        The same file gives the same ids at every import.
+        """
         lacking = [name for name in self._kind.identity_fields if fields.get(name) is None]
         if not lacking:
             return fields
@@ -169,7 +177,7 @@ class FieldMap:
         return {lacking[0]: str(key), **fields}
 
     def _note_made_id(self, item: Fields, fields: Fields, has_id: Callable[[str], bool]) -> None:
-        """Note under which id an import without one of its own has stored this record already."""
+        """Note the id under which an import without ids of its own stored this record."""
         name = self._kind.identity_fields[0]
         renames = {to: of for to, of in self._request.renames.items() if to != name}
         contents = fields if renames == self._request.renames else self._rename_fields(item, renames)
@@ -179,7 +187,7 @@ class FieldMap:
 
 
 def id_of_contents(fields: Fields) -> uuid.UUID | None:
-    """The id that follows from fields; None where they cannot be stored: whoever checks the record says what is wrong."""
+    """Return the id that follows from fields; None where they cannot be stored, as the check of records reports."""
     content = {name: value for name, value in fields.items() if name not in PRINTED}
     try:
         return uuid.uuid5(uuid.NAMESPACE_OID, encode(content, LineShape(())).decode())
@@ -188,13 +196,13 @@ def id_of_contents(fields: Fields) -> uuid.UUID | None:
 
 
 class KeyCandidates:
-    """The fields that every record had so far, each with another value in each record."""
+    """The fields that every record has had so far, with a different value in each."""
 
     def __init__(self) -> None:
         self._values: dict[str, set[Any]] | None = None
 
     def note(self, fields: Fields) -> None:
-        """Take a record into account."""
+        """Note the fields of a record."""
         leaves = {path: value for path, value in _iter_leaves(fields) if _is_key(value)}
         if self._values is None:
             self._values = {path: set() for path in leaves}
@@ -206,12 +214,12 @@ class KeyCandidates:
                 values.add(value)
 
     def best(self) -> str:
-        """The first field that is named like a key; empty where there is none."""
+        """Return the first field that is named like a key; empty without one."""
         return next((path for path in self._values or () if _KEY_NAME.search(path)), "")
 
 
 def identity_option_problem(kind: RecordType, request: ImportRequest) -> UsageError | None:
-    """Why --id cannot be meant for this type."""
+    """Return why --id makes no sense for this type; None where it does."""
     names = kind.identity_fields
     if not request.id_fields:
         return None
@@ -228,7 +236,7 @@ _ABSENT = object()
 
 
 def _find_value(fields: Any, path: str) -> Any:
-    """The value of a field: of one that has this very name, else of what the dotted path leads to."""
+    """Return the value of the field with this name, else that at the dotted path."""
     if isinstance(fields, Mapping):
         if path in fields:
             return fields[path]
@@ -242,7 +250,7 @@ def _find_value(fields: Any, path: str) -> Any:
 
 
 def _remove(fields: dict[str, Any], path: str) -> None:
-    """Take a field away, and objects that have no other; the objects of the caller stay as they are."""
+    """Remove a field, and objects that become empty; the caller's objects stay unchanged."""
     if fields.pop(path, _ABSENT) is not _ABSENT:
         return
     head, dot, tail = path.partition(".")
@@ -263,7 +271,7 @@ def _drop_field(fields: Fields, name: str) -> dict[str, Any]:
 
 
 def _iter_leaves(fields: Fields, prefix: str = "", depth: int = 3) -> Iterator[tuple[str, Any]]:
-    """The dotted paths of fields and their values, without those inside arrays."""
+    """Yield the dotted paths of fields with their values, without those inside arrays."""
     for name, value in fields.items():
         if isinstance(value, Mapping) and value and depth:
             yield from _iter_leaves(value, f"{prefix}{name}.", depth - 1)
@@ -278,7 +286,7 @@ def _is_key(value: Any) -> bool:
 
 
 def describe_generated_ids(kind: RecordType, count: int) -> str:
-    """What is said of ids that an import made."""
+    """Return a sentence on the ids that an import generated."""
     noun = "record" if count == 1 else "records"
     name = identity_text((kind.identity_fields[0],))
     return (

@@ -1,4 +1,4 @@
-"""import: files that people have, as records of one type, in one write."""
+"""The action import: files as records of one type, in one write."""
 
 import codecs
 import io
@@ -38,14 +38,14 @@ from duckkb.queries import ImportSummary, Notice, Receipt
 from duckkb.truth.files.line import LineError, parse_json, parse_objects
 from duckkb.truth.files.part import pause_collector
 
-_PIECE = 1 << 20  # bytes of a file that are read at once
+_PIECE = 1 << 20  # bytes read at once
 _HEAD = 1 << 16
 _FORMATS = {
     ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv", ".tab": "csv",
     ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 _DOCUMENTS = {".md", ".markdown", ".html", ".htm", ".pdf", ".docx", ".rst"}
-"""Endings of files that are read whole, unless JSON is inside."""
+"""Extensions of files that are documents as a whole, unless they contain JSON."""
 
 
 def import_files(
@@ -62,12 +62,18 @@ def import_files(
     dry_run: bool = False,
     embed: bool = True,
 ) -> Receipt:
-    """Upsert the records of JSONL, JSON, CSV, TSV and Parquet files, all or nothing; files are only read. A `type` that is not
-    there becomes a collection by the policy knowledge-base, in the same write, unless it is nearly the name of another.
+    """Upsert the records of JSONL, JSON, CSV, TSV and Parquet files, all or nothing; files are only read.
 
-    `map` is {target: source}, a source a field or a dotted path; the fields `id` are joined by `-` to the identity; `types` fixes
-    columns of text tables (`column_types.TYPES`), the others are inferred; `records` leads to the array in a JSON document. An empty
-    cell is no field. The receipt's `imported` says what was read. Raises as `KnowledgeBase.put`."""
+    An unknown `type` becomes a collection with the policy knowledge-base in the same write, unless the name is
+    close to another type's. An empty cell is no field. The receipt's `imported` says what was read. Raises as
+    `KnowledgeBase.put`.
+
+    Args:
+        map: {target: source}; a source is a field or a dotted path.
+        id: The fields that are joined by `-` to the identity.
+        types: Types of columns of text tables (`column_types.TYPES`); others are inferred.
+        records: The path of the array in a JSON document.
+    """
     id_fields = (id,) if isinstance(id, str) and id else tuple(id)
     names = tuple(str(file) for file in files)
     named_types = {field: parse_type_name(of) for field, of in (types or {}).items()}
@@ -107,7 +113,10 @@ def import_files(
 
 
 def _build_notices(base: Base, kind: RecordType, fields: FieldMap, receipt: Receipt, before: int) -> Iterator[Notice]:
-    """What is said of an import to a type that had `before` records; the hint first takes away what is stored under made ids."""
+    """Yield the notices of an import to a type that had `before` records.
+
+    The hint first deletes what is stored under generated ids.
+    """
     if not fields.generated_ids:
         return
     remedy = fields.key_command()
@@ -140,7 +149,10 @@ def _refuse_options(kind: RecordType, request: ImportRequest) -> None:
 
 
 def _suggest_file(type: str, path: Path) -> str:
-    """The import, as a trial, of the file beside a path where none is that has the nearest name, or the type's; else what lies there."""
+    """Return a trial import of an existing file beside a missing path, else the list of files there.
+
+    The file has the nearest name, or the type's.
+    """
     folder = next(folder for folder in path.parents if folder.is_dir())
     files = {file.name: file for file in folder.glob("*") if file.suffix.lower() in _FORMATS}
     near = nearest(path.name, files) or min(files, key=lambda name: (files[name].stem != type, name), default="")
@@ -151,7 +163,7 @@ def _suggest_file(type: str, path: Path) -> str:
 
 
 class _ImportSource:
-    """One file that is open to read, in the form that its name or its first bytes show."""
+    """An open file, in the format that its name or its first bytes show."""
 
     def __init__(
         self, base: Base, path: str | Path, request: ImportRequest, opened: ExitStack, identity: Sequence[str]
@@ -188,7 +200,7 @@ class _ImportSource:
             self.table = TextTable(self.name, self._file, self._encoding, request, base.limits.max_record_bytes)
 
     def items(self, columns: ColumnTypes) -> Iterator[Item]:
-        """The records, with where they stand."""
+        """Yield the records with their places."""
         if self.table is not None:
             for number, row in self.table.rows():
                 yield (
@@ -210,7 +222,10 @@ class _ImportSource:
                 yield f"{self.name}:{number}", item
 
     def _iter_json_items(self) -> Iterator[tuple[int, Mapping[str, Any] | LineError]]:
-        """JSON Lines where the first line is a whole object and others follow, or has a NUL byte; else one document."""
+        """Yield the values of JSON Lines or of a single document.
+
+        It is JSON Lines where the first line is a complete object followed by others, or has a NUL byte.
+        """
         if self._request.records is None and self._has_lines():
             yield from parse_objects(self._read_pieces(), self._base.limits)
             return
@@ -235,7 +250,7 @@ class _ImportSource:
             return False
 
     def _read_pieces(self) -> Iterator[bytes]:
-        """The bytes of the file, as UTF-8 where another encoding was named."""
+        """Yield the bytes of the file, converted to UTF-8 from a named encoding."""
         if not self._request.encoding:
             yield from iter(lambda: self._file.read(_PIECE), b"")
             return
@@ -258,7 +273,7 @@ def _refuse_documents(message: str, folder: str | Path) -> UsageError:
 
 
 def _copy_stdin(stack: ExitStack) -> IO[bytes]:
-    """What comes on stdin, to be read more than once."""
+    """Copy stdin to a file that can be read several times."""
     file = stack.enter_context(SpooledTemporaryFile(8 * _PIECE))  # noqa: SIM115 (the stack closes it)
     for piece in iter(lambda: sys.stdin.buffer.read(_PIECE), b""):
         file.write(piece)
@@ -267,7 +282,7 @@ def _copy_stdin(stack: ExitStack) -> IO[bytes]:
 
 
 def _form(name: str, head: bytes, encoding: str) -> str:
-    """`jsonl`, `json`, `csv` or `parquet`: as the name ends, else as the content begins."""
+    """Return `jsonl`, `json`, `csv` or `parquet`, by the end of the name, else by the content's beginning."""
     if form := _FORMATS.get(Path(name).suffix.lower()):
         return form
     if head.startswith(b"PAR1"):
@@ -279,7 +294,7 @@ def _form(name: str, head: bytes, encoding: str) -> str:
 
 
 def _infer_types(kind: RecordType, request: ImportRequest, tables: Sequence[TextTable]) -> ColumnTypes:
-    """The types of the columns over all rows of all tables. A column that gives a field its value is named by the field too."""
+    """Infer the types of columns over all rows of all tables. A renamed column also goes by its field's name."""
     columns = dict.fromkeys(name for table in tables for name in table.columns if name)
     source_of = {to: of for to, of in request.renames.items() if of in columns}
     target_of = {of: to for to, of in source_of.items()}

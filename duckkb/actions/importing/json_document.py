@@ -1,4 +1,4 @@
-"""A JSON document that holds records: an array of them, or an object with such an array inside."""
+"""Reading of a JSON document with records: an array of them, or an object that contains such an array."""
 
 import json
 import re
@@ -12,8 +12,8 @@ from duckkb.truth.files.line import Limits, LineError, parse_json
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _ENDS = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
-"""Finds where a value ends; its numbers are looked at where the value is read."""
-_DEEPEST = 3  # levels in which arrays of records are looked for
+"""A decoder that finds the end of a value; numbers are parsed later."""
+_DEEPEST = 3  # levels searched for arrays of records
 
 Element = tuple[int, Mapping[str, Any] | LineError]
 """The line at which a value begins, and the value."""
@@ -22,9 +22,11 @@ Element = tuple[int, Mapping[str, Any] | LineError]
 def read_document(
     name: str, text: str, request: ImportRequest, limits: Limits, identity: Sequence[str] = ()
 ) -> Iterator[Element]:
-    """The records of a document: the elements of the array that `request.records` leads to, or that the document is; the object
-    itself where it holds no array of objects, or has the fields of an `identity`, or the path is `.`. Raises `errors.UsageError` where the path leads nowhere, or is
-    needed."""
+    """Yield the records of a document: the elements of the array at `request.records`, or of the document itself.
+
+    The object itself is the record where it contains no array of objects, has the fields of an `identity`, or
+    the path is `.`. Raises `errors.UsageError` where the path leads nowhere or is missing.
+    """
     try:
         at = _find_position(text, 0)
         steps = [] if request.records in (None, "", ".") else str(request.records).split(".")
@@ -67,7 +69,7 @@ def _iter_elements(text: str, at: int, limits: Limits) -> Iterator[Element]:
 
 
 def _read_element(text: str, at: int, line: int, limits: Limits) -> tuple[Element, int]:
-    """One value, read strictly, and where it ends."""
+    """Parse a value strictly, and return it with its end."""
     _, end = _ENDS.raw_decode(text, at)
     raw = text[at:end].encode("utf-8", "surrogatepass")
     try:
@@ -80,7 +82,7 @@ def _read_element(text: str, at: int, line: int, limits: Limits) -> tuple[Elemen
 
 
 def _iter_members(text: str, at: int) -> Iterator[tuple[str, int]]:
-    """The keys of an object and where their values begin."""
+    """Yield the keys of an object with the places of their values."""
     at = _find_position(text, at + 1)
     while text[at : at + 1] != "}":
         if text[at : at + 1] != '"':
@@ -100,13 +102,13 @@ def _iter_members(text: str, at: int) -> Iterator[tuple[str, int]]:
 
 
 def _is_record(text: str, at: int, identity: Sequence[str]) -> bool:
-    """Whether an object has the fields of the identity: it is a record that holds arrays, no document with records inside."""
+    """Return whether an object has the identity's fields, so that it is a record and not a document of records."""
     heads = {name.partition(".")[0] for name in identity}
     return bool(heads) and text[at : at + 1] == "{" and heads <= dict(_iter_members(text, at)).keys()
 
 
 def _find_position(text: str, at: int) -> int:
-    """Where the next value or mark stands."""
+    """Return the place of the next value or sign."""
     blanks = _BLANKS.match(text, at)
     return blanks.end() if blanks else at
 
@@ -119,7 +121,7 @@ def _refuse_more(text: str, at: int, steps: list[str]) -> None:
 
 
 def _find_arrays(text: str) -> dict[str, list[Mapping[str, Any]]]:
-    """The arrays of objects in a document by their paths; numbers are texts."""
+    """Return the arrays of objects in a document by their paths; numbers are texts."""
     arrays: dict[str, list[Mapping[str, Any]]] = {}
 
     def look(value: Any, path: tuple[str, ...]) -> None:
@@ -134,8 +136,10 @@ def _find_arrays(text: str) -> dict[str, list[Mapping[str, Any]]]:
 
 
 def _report_missing_array(text: str, request: ImportRequest, identity: Sequence[str], message: str) -> UsageError:
-    """The refusal with the command that leads to the longest array, and to the field that names its records where they have none
-    of the `identity`."""
+    """Return the error with the command that names the longest array.
+
+    It also names the field that identifies its records, where these lack the `identity`.
+    """
     arrays = sorted(_find_arrays(text).items(), key=lambda item: -len(item[1]))
     array_list = ", ".join(f"{path or '.'} ({len(records):,} records)" for path, records in arrays[:5])
     changes: dict[str, Any] = {"records": arrays[0][0] or "." if arrays else "."}
@@ -145,7 +149,7 @@ def _report_missing_array(text: str, request: ImportRequest, identity: Sequence[
 
 
 def _find_key(records: Sequence[Mapping[str, Any]], identity: str) -> str:
-    """The field that tells records apart; empty where there is none, or some have the identity."""
+    """Return the field that tells records apart; empty where there is none, or some records have the identity."""
     keys = KeyCandidates()
     for record in records:
         if identity.partition(".")[0] in record:

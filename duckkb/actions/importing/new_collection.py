@@ -1,4 +1,4 @@
-"""import to a name that no type has: a collection of this name comes to be with its first records, in one write."""
+"""Import to an unknown type: a collection of that name is made with its first records, in one write."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -24,12 +24,14 @@ from duckkb.truth.files.tree import Tree
 
 _POLICY = "knowledge-base"
 _NEAR = 0.75
-"""How alike a name is to that of a type (0 to 1) from which on it is taken for a slip."""
+"""The similarity (0 to 1) from which a name counts as a misspelt type."""
 
 
 class ImportTarget(Struct, frozen=True):
-    """What is imported to: a type of a base. `definition` is what the write adds to the ontology for it, None where the type is
-    there; `base` has it already."""
+    """The target of an import: a type of a base.
+
+    `definition` is what the write adds to the ontology for it, None for an existing type; `base` has it already.
+    """
 
     base: Base
     kind: RecordType
@@ -37,8 +39,11 @@ class ImportTarget(Struct, frozen=True):
 
 
 def import_target(base: Base, request: ImportRequest) -> ImportTarget:
-    """The type that a request names, or a collection that is to be made for it. Raises `errors.NotFound` (E_UNKNOWN_TYPE) where
-    the name is nearly that of a type, and to whoever cannot make a collection; `errors.UsageError` (E_RESERVED, E_PARAMS)."""
+    """Return the type that a request names, or a collection to be made for it.
+
+    Raises `errors.NotFound` (E_UNKNOWN_TYPE) where the name is close to a type's, and for callers who cannot
+    make a collection; `errors.UsageError` (E_RESERVED, E_PARAMS).
+    """
     try:
         return ImportTarget(base, kind_to_write(base, request.type))
     except NotFound:
@@ -61,7 +66,7 @@ def import_target(base: Base, request: ImportRequest) -> ImportTarget:
 
 
 def is_made_by_import(base: Base, kind: RecordType) -> bool:
-    """Whether an import to the name would make this collection as it is, once it is gone: all but the fields that it chooses."""
+    """Return whether an import would make this removed collection again, apart from its search fields."""
     try:
         data, new = own_file(base, kind), define(kind.name, resolve_policy(base, _POLICY), {})
     except DuckkbError:
@@ -74,7 +79,7 @@ def is_made_by_import(base: Base, kind: RecordType) -> bool:
 
 
 def refuse_nothing(target: ImportTarget, request: ImportRequest, records: int) -> None:
-    """Raise `errors.NotFound` (E_UNKNOWN_TYPE) where files without a record would have made a collection."""
+    """Raise `errors.NotFound` (E_UNKNOWN_TYPE) where files without records would make a collection."""
     if target.definition is not None and not records:
         message = f"no type {request.type!r}, and no record in what was given to make a collection of"
         command = f"duckkb col init {request.type} --policy {_POLICY}"
@@ -82,7 +87,7 @@ def refuse_nothing(target: ImportTarget, request: ImportRequest, records: int) -
 
 
 def refuse_edges(target: ImportTarget, records: Sequence[Mapping[str, Any]]) -> None:
-    """Raise `errors.NotFound` (E_UNKNOWN_TYPE) where what would make a collection joins records of the base, as `records` show."""
+    """Raise `errors.NotFound` (E_UNKNOWN_TYPE) where the records of a new collection are edges between records."""
     if target.definition is None or not records or any(not {FROM, TO} <= record.keys() for record in records):
         return
     name, tree = target.kind.name, target.base.tree

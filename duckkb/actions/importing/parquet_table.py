@@ -1,4 +1,4 @@
-"""Parquet: rows of a file as records, a batch at a time."""
+"""Parquet files: their rows as records, a batch at a time."""
 
 import math
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _BATCH = 1_000
 
 
 class ParquetTable:
-    """A file that is open to read. Raises `errors.UsageError` (E_ROWS) where it is damaged."""
+    """An open Parquet file. Raises `errors.UsageError` (E_ROWS) where it is damaged."""
 
     def __init__(self, name: str, file: IO[bytes]) -> None:
         import pyarrow as pa
@@ -27,7 +27,7 @@ class ParquetTable:
         self.types = {column.name: _find_type_name(pa.types, column.type) for column in self._file.schema_arrow}
 
     def records(self) -> Iterator[dict[str, Any] | LineError]:
-        """The rows as JSON values; what is null, or no number, is left out."""
+        """Yield the rows as JSON values, without nulls and NaN."""
         try:
             for batch in self._file.iter_batches(_BATCH):
                 for row in batch.to_pylist():
@@ -37,7 +37,7 @@ class ParquetTable:
 
 
 def make_damage_error(name: str, error: Exception) -> UsageError:
-    """The error for a file that is no table."""
+    """Return the error for a file that is not a valid table."""
     reason = str(error).partition("\n")[0]
     return UsageError(
         f"{name} cannot be read as Parquet: {reason}", code="E_ROWS", suggestion="give a Parquet file, or CSV or JSON"
@@ -59,7 +59,7 @@ def _record(row: dict[str, Any]) -> dict[str, Any] | LineError:
 
 
 def _to_plain(value: Any) -> Any:
-    """A value as JSON has it. Raises ValueError for bytes and infinities."""
+    """Convert a value to JSON. Raises ValueError for bytes and infinities."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -78,7 +78,7 @@ def _to_plain(value: Any) -> Any:
 
 
 def _convert_decimal(value: Decimal) -> int | float | str:
-    """A decimal as a number where a number says the same, else as text."""
+    """Convert a decimal to a number where that is exact, else to text."""
     if value == value.to_integral_value() and abs(value) < 2**63:
         return int(value)
     return float(value) if Decimal(repr(float(value))) == value else str(value)

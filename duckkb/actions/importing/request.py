@@ -1,4 +1,4 @@
-"""What was asked of an import, and the same question as a command line."""
+"""The request of an import, and its command line."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,9 +10,12 @@ from duckkb.errors import shell_word
 
 
 class ImportRequest(Struct, frozen=True):
-    """`renames` is {target: source}; `id_fields` are joined to the identity; `types` is {field: type} for text tables;
-    `records` leads to the records inside a JSON document; `encoding` is empty where a file is UTF-8 or has a mark. What a proposal asks is
-    suggested as one, on a new branch."""
+    """The request of an import.
+
+    `renames` is {target: source}; `id_fields` are joined to the identity; `types` is {field: type} for text
+    tables; `records` is the path of the records inside a JSON document; `encoding` is empty for UTF-8 and for
+    files with a byte order mark. A request from a proposal is suggested as a proposal, on a new branch.
+    """
 
     type: str
     files: tuple[str, ...]
@@ -26,7 +29,7 @@ class ImportRequest(Struct, frozen=True):
     is_proposal: bool = False
 
     def command(self, **changes: Any) -> str:
-        """The command line that asks this, with some of it changed.
+        """Return the command line of this request, with changes.
 
         >>> ImportRequest("faq", ("faq.csv",)).command(id_fields=("id", "lang"))
         'duckkb import faq faq.csv --id id,lang'

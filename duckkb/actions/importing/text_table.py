@@ -1,4 +1,4 @@
-"""CSV and TSV: a header, then a record a row, read as a stream as often as it is asked for."""
+"""CSV and TSV files: a header, then a record per row, read as a stream as often as needed."""
 
 import csv
 import io
@@ -10,15 +10,15 @@ from duckkb.errors import Finding, InvalidRecord, UsageError
 from duckkb.truth.files.line import LineError
 
 _DELIMITERS = ",;\t|"
-_HEAD = 1 << 16  # characters in which the header's delimiter is looked for
-_ASCII, _TELLING = 0x7F, 8  # bytes above, and how many of them tell one code page from another
+_HEAD = 1 << 16  # characters searched for the header's delimiter
+_ASCII, _TELLING = 0x7F, 8  # the last ASCII byte, and how many bytes above it identify a code page
 
 Row = tuple[int, list[str]]
 """The line at which a row begins, and its cells."""
 
 
 class TextTable:
-    """A file that is open to read, as rows under a header. `name` is what findings call it."""
+    """An open file as rows under a header. `name` is its name in findings."""
 
     def __init__(self, name: str, file: IO[bytes], encoding: str, request: ImportRequest, longest: int) -> None:
         self.name, self._file, self._encoding, self._request = name, file, encoding, request
@@ -27,8 +27,11 @@ class TextTable:
         self.columns = self._read_header()
 
     def rows(self) -> Iterator[Row | tuple[int, LineError]]:
-        """The rows behind the header, from the start of the file. A row that does not fit the header, and a quote without end, are
-        errors at their lines; nothing is read behind the latter. Raises `errors.InvalidRecord` (E_UTF8)."""
+        """Yield the rows below the header, from the start of the file. Raises `errors.InvalidRecord` (E_UTF8).
+
+        A row that does not fit the header, and an unclosed quote, are errors at their lines; reading stops at
+        the latter.
+        """
         width = len(self.columns)
         for number, cells in self._read_lines():
             if isinstance(cells, LineError):
@@ -41,7 +44,7 @@ class TextTable:
                 yield number, LineError([Finding("E_ROWS", message, remedy=remedy)])
 
     def record_parts(self, cells: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-        """Names and cells of a row without those that have no name."""
+        """Return names and cells of a row without unnamed columns."""
         if "" not in self.columns:
             return self.columns, cells
         pairs = [(name, cell) for name, cell in zip(self.columns, cells, strict=True) if name]
@@ -89,7 +92,7 @@ class TextTable:
             text.detach()
 
     def _detect_delimiter(self, text: io.TextIOWrapper) -> str:
-        """The delimiter that stands most often in the first line, outside of quotes; a tab in a file that is named so."""
+        """Return the delimiter that occurs most in the first line outside quotes; a tab for a file named .tsv."""
         if self.name.lower().endswith((".tsv", ".tab")):
             return "\t"
         head = text.readline(_HEAD)
@@ -98,7 +101,7 @@ class TextTable:
 
 
 def delimiter_of(line: str) -> str:
-    """What separates the cells of a line, or an empty text.
+    """Return the delimiter of a line's cells; empty without one.
 
     >>> delimiter_of('id;"name, first";city')
     ';'
@@ -109,7 +112,10 @@ def delimiter_of(line: str) -> str:
 
 
 def make_decoding_error(request: ImportRequest, name: str, file: IO[bytes], encoding: str) -> InvalidRecord:
-    """The error for a file that is not text of this encoding, with the command that names the one that it seems to have."""
+    """Return the error for a file that is not text of this encoding.
+
+    It suggests the command with the likely encoding.
+    """
     from duckkb.documents.text import decode_text
 
     file.seek(0)

@@ -1,1 +1,1 @@
-"""What agents remember: put, searched, looked back at, counted."""
+"""The memories of agents: put, search, history, counts."""

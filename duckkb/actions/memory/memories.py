@@ -1,7 +1,7 @@
-"""memory: texts under keys that agents remember, as records of collections by the policy `memory`, one for each scope.
+"""The action memory: texts under keys, as records of collections with the policy `memory`, a collection per scope.
 
-A scope is a collection of its own, so that what one holds is in no count and in no score of another, and whoever is given a part
-of the base (`engine.narrowed`) has a scope or does not know of it.
+A scope is a collection of its own, so its content affects no count and no score of another. A caller who sees a
+part of the base (`engine.narrowed`) has a scope or does not know of it.
 """
 
 import re
@@ -29,7 +29,7 @@ from duckkb.store.access_counts import AccessCounts, Name
 _FIELDS = ("text", "tags", "links", "source")
 _FEW = 5
 _MOST_SCOPES = 32
-"""Of one tenant, or of the base for who sees it whole, until nobody but who runs the base makes another one."""
+"""The most scopes of a tenant, or of the base for callers who see all; beyond it only its operator makes more."""
 _LONGEST = 64 - len("memory-")
 _DIGEST_END = re.compile(r"-[0-9a-f]{8}$")
 
@@ -47,7 +47,10 @@ def put(
     dry_run: bool = False,
     embed: bool = True,
 ) -> Receipt:
-    """Remember a text under a key, in place of what was there. Raises as `writing.put`, and `errors.NotFound` (E_SCOPE)."""
+    """Store a text under a key, replacing the previous text.
+
+    Raises as `writing.put`, and `errors.NotFound` (E_SCOPE).
+    """
     kind = _find_collection(base, scope)
     options = {"tags": list(dict.fromkeys(tags)), "links": list(dict.fromkeys(links)), "source": source}
     record = {
@@ -62,9 +65,13 @@ def put(
 def make_scope(
     base: Base, caller: Caller, key: str, text: str, *, scope: str | None = None, dry_run: bool = False, **_: Any
 ) -> bool:
-    """Make the collection that `put` of a caller needs, of the whole base: its own scope or one below it, or any where the
-    caller sees all; at most `_MOST_SCOPES` of one, and none in a proposal. Whether it was made. What may not be made, `put` refuses as E_SCOPE. Raises
-    `errors.UsageError`, `errors.InvalidRecord` where the scope or the record does not fit, and makes nothing then."""
+    """Make the collection that a caller's `put` needs, in the whole base; return whether it was made.
+
+    Callers may make their own scope or scopes below it; callers who see all types may make any. A caller has at
+    most `_MOST_SCOPES`, and a proposal makes none. Scopes that may not be made are refused by `put` (E_SCOPE).
+    Raises `errors.UsageError`, `errors.InvalidRecord` where scope or record are invalid, before anything is
+    made.
+    """
     caller_scopes = [name for name in _find_scopes(base) if caller.types is None or _is_below(name, caller.tenant)]
     target_scope = scope or (caller.tenant if not caller_scopes else "")
     if (
@@ -100,8 +107,10 @@ def search(
     mode: Literal["similar", "match", "hybrid"] | None = None,
     limit: int = 10,
 ) -> dict[str, Any]:
-    """The memories of one scope that a question finds, best first, each with how often it was `_accessed`. Raises as
-    `asking.find`, and `errors.NotFound` (E_SCOPE)."""
+    """Return the memories of a scope that match a question, best first, with how often each was `_accessed`.
+
+    Raises as `asking.find`, and `errors.NotFound` (E_SCOPE).
+    """
     kind = _find_collection(base, scope)
     if not (text_or_none(query, "a query") or "").strip():
         raise UsageError("give a question", suggestion="duckkb memory search QUESTION")
@@ -112,12 +121,15 @@ def search(
 
 
 def history(base: Base, key: str, *, scope: str | None = None, limit: int = 100) -> dict[str, Any]:
-    """What was remembered under a key, the newest version first, as git knows it; also where it was deleted. Who sees a part of
-    the base is not told of commits, which are of all of it. Raises `errors.NotFound`, `errors.StateError` (E_GIT)."""
+    """Return the versions of a memory in git, the newest first, deletions included.
+
+    Callers who see a part are not told of commits, which hash the whole base. Raises `errors.NotFound`,
+    `errors.StateError` (E_GIT).
+    """
     positive(limit)
     kind = _find_collection(base, scope)
     _, stored_identity = parse_identity(base, kind.name, [kind.scope or "", key])
-    # The folder of this type alone is looked at.
+    # Only the folder of this type is searched.
     source = tracing.ground(base.whole)
     changes = histories.changes(source, kind, stored_identity, base.tree)
     if not changes:
@@ -127,15 +139,20 @@ def history(base: Base, key: str, *, scope: str | None = None, limit: int = 100)
 
 
 def stats(base: Base, *, scope: str | None = None) -> dict[str, Any]:
-    """Of one scope, or of each that there is: how many memories, the newest and the oldest, those most often accessed, and how
-    often each tag. Raises `errors.NotFound` (E_SCOPE)."""
+    """Return counts of a scope, or of each scope.
+
+    They are the memories, the newest and the oldest, the most accessed, and the frequency of each tag. Raises
+    `errors.NotFound` (E_SCOPE).
+    """
     kinds = _find_scopes(base).values() if scope is None else [_find_collection(base, scope)]
     return {"scopes": [_describe_scope(base, kind) for kind in kinds]}
 
 
 def mark_accessed(base: Base, keys: Sequence[str], *, scope: str | None = None) -> dict[str, Any]:
-    """Count one more access for each of these memories, on this machine alone. Raises `errors.NotFound`, before anything is
-    counted, and `errors.Unavailable` (E_IO)."""
+    """Count an access for each of these memories, on this machine alone.
+
+    Raises `errors.NotFound`, before anything is counted, and `errors.Unavailable` (E_IO).
+    """
     kind = _find_collection(base, scope)
     names = []
     for key in dict.fromkeys(keys):
@@ -150,14 +167,16 @@ def mark_accessed(base: Base, keys: Sequence[str], *, scope: str | None = None) 
 
 
 def _find_scopes(base: Base) -> dict[str, NodeType]:
-    """The collections of memories that there are for whoever asks, by scope."""
+    """Return the caller's collections of memories by scope."""
     collections = {kind.scope: kind for kind in base.ontology.nodes.values() if kind.scope is not None}
     return dict(sorted(collections.items()))
 
 
 def _find_collection(base: Base, scope: str | None) -> NodeType:
-    """That of a scope; without one that of the scope which all others lie below. Raises `errors.NotFound` (E_SCOPE),
-    `errors.UsageError` where several lie side by side."""
+    """Return the collection of a scope; by default that of the scope above all others.
+
+    Raises `errors.NotFound` (E_SCOPE), `errors.UsageError` where several scopes have no common one.
+    """
     scopes = _find_scopes(base)
     if scope is None:
         top = [
@@ -184,7 +203,10 @@ def _suggest_init(scope: str) -> str:
 
 
 def _format_collection_name(scope: str) -> str:
-    """The name of its collection: no two scopes have one name, as that would tell of another's."""
+    """Return the name of a scope's collection.
+
+    No two scopes share a name, since a clash would reveal the other scope.
+    """
     plain = re.sub(r"[^A-Za-z0-9_-]+", "-", scope)
     if plain == scope and len(scope) <= _LONGEST and not _DIGEST_END.search(scope):
         return f"memory-{scope}"
@@ -202,7 +224,7 @@ def _report_missing_key(base: Base, kind: NodeType, key: str) -> NotFound:
 
 
 def _describe_version(entry: histories.LogEntry, *, is_part: bool) -> dict[str, Any]:
-    """One state of a memory: what was done, by whom, and what was remembered then; nothing of that once it was deleted."""
+    """Return a version of a memory: its operation, its author and its text, none once it was deleted."""
     by = signature_object(entry.by, entry.is_boundary)
     if is_part:
         by = {"uncommitted": True} if entry.by is None else {}
@@ -238,7 +260,7 @@ def _describe_scope(base: Base, kind: NodeType) -> dict[str, Any]:
 
 
 def _list_of(value: Any) -> list[Any]:
-    """A list that somebody may have edited by hand, and not as the schema has it."""
+    """Return a list, even where it was edited by hand against the schema."""
     return value if isinstance(value, list) else []
 
 
@@ -247,7 +269,7 @@ def _name(fields: Mapping[str, Any]) -> Name:
 
 
 def _count_accesses(base: Base, names: Sequence[Name]) -> Mapping[Name, int | None]:
-    """How often each was marked; None where that cannot be read."""
+    """Return how often each memory was accessed; None where that cannot be read."""
     counts = _open_counts(base).read(names)
     return dict.fromkeys(names) if counts is None else counts
 

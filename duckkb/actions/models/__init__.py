@@ -1,1 +1,1 @@
-"""Two embedding models of one base, side by side."""
+"""Actions on the models of a base: list, compare, migrate."""

@@ -1,4 +1,4 @@
-"""`impact --model`: the judged questions asked of the same records with two models."""
+"""`impact --model`: the judged questions, asked of the same records with two models."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -22,9 +22,12 @@ _EXAMPLE = "`duckkb impact --model ...NEW` for the configured model against NEW,
 
 
 def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) -> ImpactReport:
-    """Ask the judged questions of the base as it lies with two models, `OLD...NEW`, each as `config.other_model` takes it; an empty
-    one is the base's own. Raises as `open` does, `errors.UsageError`, `errors.Refused` (E_VECTORS) where a model's vectors are
-    missing in part, and `errors.Unavailable` where a model does not answer: half a lane is compared with nothing."""
+    """Ask the judged questions of the base as it is with two models, `OLD...NEW`.
+
+    Each is as `config.other_model` takes it; an empty name is the base's own model. Raises as `open` does,
+    `errors.UsageError`, `errors.Refused` (E_VECTORS) where a model lacks some vectors, and `errors.Unavailable`
+    where it does not answer, since a partial lane cannot be compared.
+    """
     refuse_limits(options)
     old, dots, new = models.partition("...")
     if not dots:
@@ -53,7 +56,7 @@ def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) ->
 
 
 def _find_types(model_side: ModelSide, questions: Sequence[JudgedQuestion]) -> list[RecordType]:
-    """The types that the questions are asked of, in which texts have vectors."""
+    """Return the types of the questions in which texts have vectors."""
     kinds = (model_side.wiring.ontology.find(name) for name in sorted({question.type for question in questions}))
     return [kind for kind in kinds if kind is not None and kind.has_text_vectors]
 
@@ -70,7 +73,7 @@ def _refuse_partial(model_side: ModelSide, base: Base, questions: Sequence[Judge
 
 
 def _ask_model(base: Base, questions: Sequence[JudgedQuestion], k: int) -> Sequence[RankedAnswer | None]:
-    """What one model's side answers, without leaving a trace in what lies on disk for the configured one."""
+    """Return the answers with one model, without changing what is stored for the configured model."""
     base.in_memory = True
     answers = judged.ask(base, questions, k)
     if degradation := next((answer.degraded for answer in answers if answer is not None and answer.degraded), ""):

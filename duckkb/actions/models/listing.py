@@ -1,4 +1,4 @@
-"""models: which models the configuration names, what each can do and whether it may be asked; and whether chat models answer."""
+"""The action models: the configured models, their abilities and trust; and whether chat models answer."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -23,14 +23,18 @@ from duckkb.settings import (
 )
 
 Making = Callable[[ChatModelSettings, bool, int], ChatModel]
-"""Makes the model of a row of which one provider alone is asked, by its place; the flag says whether its host is trusted."""
+"""A function that makes the model of a row with the provider at one place; the flag says whether its host is
+trusted."""
 _QUESTION = "Say OK."
 _MOST_TOKENS = 64
 
 
 def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
-    """A row a model: `kind` (embedding, rerank, expand, chat), `name`, `providers` with host and key variable, whether that
-    `is_set` (never its value), whether the machine trusts them, and of chat models what they can do. Asks nobody."""
+    """Return a row per model, without asking any.
+
+    It has `kind` (embedding, rerank, expand, chat), `name`, `providers` with host and key variable, whether
+    that `is_set` (never its value), whether this machine trusts them, and the abilities of chat models.
+    """
     configuration, has_trust = _load_configuration(path)
     settings = configuration.settings
     embedding = [
@@ -59,9 +63,11 @@ def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
 
 
 def tried(make: Making, path: "str | Path | None" = None, name: str | None = None) -> Iterator[dict[str, Any]]:
-    """Each provider of a chat model, or of all of them, in the order of the registry, with its answer to a tiny question: `ok`,
-    how long it took in milliseconds (`ms`), its `usage`; or why there is none. Raises `errors.UsageError` (E_NO_MODEL), and
-    `errors.Unavailable` (E_UNTRUSTED) before anybody is asked."""
+    """Ask each provider of a chat model, or of all, a tiny question in the registry's order; yield each result.
+
+    It has `ok`, the time in milliseconds (`ms`) and `usage`, or the reason of the failure. Raises
+    `errors.UsageError` (E_NO_MODEL), and `errors.Unavailable` (E_UNTRUSTED) before anybody is asked.
+    """
     configuration, has_trust = _load_configuration(path)
     rows = (
         [row_of(configuration.settings, name)]
@@ -106,7 +112,7 @@ def _describe_model(kind: str, name: str, providers: tuple[ProviderSettings, ...
 
 
 def _list_providers(model: EmbeddingSettings | RerankSettings | ExpandSettings) -> tuple[ProviderSettings, ...]:
-    """Who serves a model of one provider; nobody where it runs here."""
+    """Return the providers of a model with a single provider; empty for a local model."""
     if model.base_url is None:
         return ()
     return (ProviderSettings(model.base_url, model.model or "", model.api_key_env),)

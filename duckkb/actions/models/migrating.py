@@ -1,4 +1,4 @@
-"""`index migrate`: the vectors of another model beside those of the present one."""
+"""The action `index migrate`: the vectors of another model beside the present ones."""
 
 from contextlib import closing
 
@@ -14,8 +14,11 @@ from duckkb.errors import UsageError
 
 
 class MigratedModel(Struct, frozen=True):
-    """What became of a migration to `model`. `switch` is the line of config.yaml that puts the model to use, empty while texts
-    are left; `left_alone` are the types with vectors whose policies name a model of their own, or none."""
+    """The result of a migration to `model`.
+
+    `switch` is the line of config.yaml that activates the model, empty while texts are left. `left_alone` are
+    types with vectors whose policies name another model, or none.
+    """
 
     model: str
     done: Migration
@@ -32,11 +35,14 @@ def migrate(
     dry_run: bool = False,
     listen: Listen = lambda _: None,
 ) -> MigratedModel:
-    """Embed all texts with the model `to` (as `config.other_model` takes it), each once, beside the vectors that there are;
-    neither the configuration nor what searches answer changes. With `dry_run` say what that would take, and ask nobody.
+    """Embed all texts with the model `to`, each once, beside the present vectors.
 
-    Raises `errors.UsageError` where `to` is no model, or makes the vectors that the base has, `errors.Unavailable`
-    (E_UNTRUSTED; E_LOCKED while another job runs), and as `open`.
+    `to` is as `config.other_model` takes it.
+
+    Neither the configuration nor the answers of searches change. `dry_run` reports the work and asks nobody.
+
+    Raises `errors.UsageError` where `to` is invalid, or makes the vectors that the base has,
+    `errors.Unavailable` (E_UNTRUSTED; E_LOCKED while another job runs), and as `open`.
     """
     sides = [side(unopened, model, opening) for model in ("", to)]
     new_side = sides[1]

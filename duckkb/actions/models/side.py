@@ -1,4 +1,4 @@
-"""A base wired with a model, its own or another: what both actions on two models begin with."""
+"""A base wired with a model, its own or another: the common start of actions on two models."""
 
 from collections.abc import Iterable
 
@@ -16,8 +16,10 @@ from duckkb.settings import Settings
 
 
 class ModelSide(Struct, frozen=True):
-    """A base with one model. `model` is what was typed, empty for the base's own; `switch` the line of config.yaml that
-    would name it."""
+    """A base with a model.
+
+    `model` is as typed, empty for the base's own; `switch` is the line of config.yaml that would name it.
+    """
 
     loaded: Loaded
     wiring: Wiring
@@ -30,17 +32,19 @@ class ModelSide(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name of the model as people read it."""
         return self.settings.embedding.model + ("" if self.model else " (configured)")
 
     def command(self, verb: str) -> str:
-        """A command about this model, as it would be typed."""
+        """Return a command about this model, as it would be typed."""
         return f"{verb} {shell_word(self.model)}"
 
 
 def side(unopened: Unopened, model: str, opening: OpenOptions) -> ModelSide:
-    """The base with a model as `config.other_model` takes it, with its own where that is empty. Raises as `open`, and
-    `errors.UsageError`."""
+    """Return the base with a model as `config.other_model` takes it; empty for its own model.
+
+    Raises as `open`, and `errors.UsageError`.
+    """
     configuration, wiring = unopened.wire(unopened.root, opening)
     if not model:
         return ModelSide(configuration, wiring, "")
@@ -50,12 +54,12 @@ def side(unopened: Unopened, model: str, opening: OpenOptions) -> ModelSide:
 
 
 def fingerprints(sides: Iterable[ModelSide], kind: RecordType) -> set[str]:
-    """The models that embed a type's texts on some sides."""
+    """Return the fingerprints of the models that embed a type's texts on some sides."""
     return {fingerprint(model_side.wiring, kind) for model_side in sides}
 
 
 def require_trust(one: ModelSide) -> None:
-    """Raise `errors.Unavailable` (E_UNTRUSTED) where this machine has not accepted the hosts that a model is asked at."""
+    """Raise `errors.Unavailable` (E_UNTRUSTED) where this machine does not trust the hosts of a model."""
     kinds = one.loaded.ontology
     addresses = [kind.settings(one.settings).embedding.address for kind in kinds]
     if not any(addresses) or config.is_trusted(one.loaded.root, one.settings, one.loaded.env, kinds):

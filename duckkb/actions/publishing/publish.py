@@ -1,4 +1,4 @@
-"""publish: bring a target to a commit, say what would change, or whether it holds what it says."""
+"""The action publish: bring a target to a commit, report the changes, or verify what it holds."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,9 +21,12 @@ from duckkb.truth.git.revisions import Revision
 
 
 class PublishRequest(Struct, frozen=True):
-    """`ref` is the commit to publish; `full` builds anew whatever is there; `rewind` lets it be an older one than is published;
-    `pending` says whether chunks without a vector are published; `dry_run` changes nothing;
-    `embedder` stands for the configured model."""
+    """The options of a publication.
+
+    `ref` is the commit to publish. `full` rebuilds everything; `rewind` allows a commit older than the
+    published one; `pending` tells whether chunks without a vector are published; `dry_run` changes nothing;
+    `embedder` overrides the configured model.
+    """
 
     ref: str = "HEAD"
     full: bool = False
@@ -34,8 +37,11 @@ class PublishRequest(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """What publishing did, or would do: `before` and `commit` in hex; `how` it was done; by type how many records were put and how
-    many left; `pending` chunks have no vector."""
+    """The result of publishing, or of a dry run.
+
+    `before` and `commit` are in hex; `how` names the method; by type, it has the records put and removed;
+    `pending` chunks have no vector.
+    """
 
     target: str
     before: str
@@ -49,15 +55,17 @@ class Published(Struct, frozen=True):
 
     @property
     def line(self) -> dict[str, Any]:
-        """As it is printed."""
+        """The result as it is printed."""
         fields = {"target": self.target, "commit": self.commit, "before": self.before or None, "how": self.how}
         return {**fields, "put": self.put, "gone": self.gone, "pending": self.pending, "dry_run": self.dry_run}
 
 
 def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published:
-    """Have a target hold a commit, as one delta in one transaction. Raises `errors.StateError` (E_REVISION; E_BEHIND: what is
-    published is not known here), `errors.Conflict` (E_BEHIND), `errors.Refused` (E_PENDING), `errors.Unavailable` (E_DATABASE, E_GIT),
-    `errors.Unreadable`."""
+    """Publish a commit to a target, as a single delta in one transaction.
+
+    Raises `errors.StateError` (E_REVISION; E_BEHIND: the published commit is unknown here), `errors.Conflict`
+    (E_BEHIND), `errors.Refused` (E_PENDING), `errors.Unavailable` (E_DATABASE, E_GIT), `errors.Unreadable`.
+    """
     with ExitStack() as stack:
         commit = _open_commit(stack, apart, asked.ref, asked.embedder)
         before = target.watermark()
@@ -80,8 +88,10 @@ def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published
 
 
 def verify(apart: Unopened, target: Target, embedder: Embedder | None = None) -> dict[str, Any]:
-    """Whether a target holds the commit that it says it holds: every record by its etag, and what it derived of them by what has
-    to fit together. Raises as `publish`."""
+    """Verify that a target holds the commit that it claims. Raises as `publish`.
+
+    Compares every record by its etag, and checks derived data for consistency.
+    """
     with ExitStack() as stack, target.reading() as snapshot:
         commit = _open_commit(stack, apart, _find_revision(apart.root, target, snapshot.watermark).commit, embedder)
         problems = [*faults(commit, snapshot)]
@@ -92,8 +102,11 @@ def verify(apart: Unopened, target: Target, embedder: Embedder | None = None) ->
 
 
 def grant(apart: Unopened, target: Target, role: str, types: Sequence[str]) -> dict[str, Any]:
-    """Have a role of the database see these types of what is published (none: nothing), with the edge types whose ends are all among
-    them where they are named. Raises `errors.NotFound` (E_UNKNOWN_TYPE), `errors.UsageError` (E_ROLE), `errors.Unavailable`."""
+    """Let a role of the database see these types of what is published (none: nothing).
+
+    Named edge types are included where all types of their ends are. Raises `errors.NotFound` (E_UNKNOWN_TYPE),
+    `errors.UsageError` (E_ROLE), `errors.Unavailable`.
+    """
     _, wiring = apart.wire(apart.root, OpenOptions())
     kinds = []
     for name in types:
@@ -128,7 +141,7 @@ def _open_commit(stack: ExitStack, apart: Unopened, ref: str, embedder: Embedder
 def _plan_changes(
     root: Path, target: Target, commit: Commit, before: Watermark | None, request: PublishRequest, notices: list[Notice]
 ) -> tuple[Literal["nothing", "delta", "vectors", "whole"], Sequence[TypeChange]]:
-    """What is to be done to come to a commit, and how."""
+    """Return the method and the changes that lead to a commit."""
     if before is None or request.full:
         return "whole", commit.whole()
     old = _find_revision(root, target, before)
@@ -151,7 +164,7 @@ def _plan_changes(
 
 
 def _find_revision(root: Path, target: Target, watermark: Watermark) -> Revision:
-    """The commit that is published, in this clone."""
+    """Return the published commit in this clone."""
     try:
         return revisions.revision(root, watermark.commit)
     except StateError as problem:
@@ -164,7 +177,7 @@ def _find_revision(root: Path, target: Target, watermark: Watermark) -> Revision
 
 
 def _check_history(root: Path, target: Target, old: Revision, new: Revision, request: PublishRequest) -> list[Notice]:
-    """What is to be said where the commit does not come after the one that is published; raises where that one is newer."""
+    """Return notices where the commit does not descend from the published one; raises where that one is newer."""
     if contains(root, new, old):
         return []
     if contains(root, old, new) and not request.rewind:

@@ -1,7 +1,7 @@
-"""An action: what may be asked of a base from outside, with what it takes and gives as JSON Schema.
+"""Actions: what may be asked of a base from outside, with inputs and outputs as JSON Schema.
 
-What a parameter may be is said where the action is defined: by its annotation and its default. What it means is said in
-`parameters`, once for all actions that have it.
+An action's annotations and defaults say what a parameter may be. `parameters` says what it means, once for all
+actions that have it.
 """
 
 import inspect
@@ -21,21 +21,29 @@ if typing.TYPE_CHECKING:
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _STAND_INS = {"np": types.SimpleNamespace(ndarray=Sequence[float])}
-"""What annotations name that only type checkers import."""
+"""Replacements for names in annotations that only type checkers import."""
 _WHOLE = {"at": " For callers who may see the whole base."}
 
 Schema = Mapping[str, Any]
 
 
 class Action(Struct, frozen=True):
-    """One thing that may be asked: the function of duckkb that does it (`actions.asking:find`), who may ask it, and whether it
-    writes (of one that `repeats`, asking twice does what asking once does). `description` is for people and for models that choose among actions; `shape` is the JSON Schema of the plain object
-    that the function `answer` of `answers` makes of what the function gave, or names it (`shapes:FOUND`); `rows` what of it is printed a line each;
-    `section` the one of `duckkb --help` with the command that is made of the action alone; `privileged` those parameters that only an
-    admin can give; `prepare` is a function that is asked first, of the whole base, the caller and the arguments, and gives whether it
-    changed the configuration (`actions.memory.memories:make_scope`); `form` those that the function does not take: what of its answer
-    is given, and `at` which commit the base is asked; a `lenient` one answers also while records cannot be read; one that `needs_whole` is refused to who sees a part of the
-    base, and not offered to them."""
+    """An action: a function that callers may run, with its rights, its schemas and its presentation.
+
+    It names the function (`actions.asking:find`), the lowest role, and whether it writes (an action that
+    `repeats` may be repeated without further effect). `description` is for people, and for models that choose
+    among actions.
+
+    `shape` is the JSON Schema of the plain object that the function `answer` of `answers` makes of the result,
+    or its name (`shapes:FOUND`); `rows` is the part of it that is printed a line each. `section` is that of
+    `duckkb --help` for a command made of the action alone. `privileged` parameters are for admins only.
+    `prepare` is a function that is called first with the whole base, the caller and the arguments, and returns
+    whether it changed the configuration (`actions.memory.memories:make_scope`).
+
+    `form` parameters do not go to the function: they choose what of the answer is returned, and `at` the commit
+    that is asked. A `lenient` action answers even while records cannot be read. An action that `needs_whole` is
+    hidden from callers who see a part, and refused to them.
+    """
 
     name: str
     source: str
@@ -54,7 +62,7 @@ class Action(Struct, frozen=True):
     section: str = ""
 
     def is_for(self, caller: Caller) -> bool:
-        """Whether a caller can ever use it."""
+        """Return whether a caller can ever use the action."""
         return caller.may(self.role) and (caller.types is None or not self.needs_whole)
 
     @property
@@ -64,13 +72,13 @@ class Action(Struct, frozen=True):
 
     @property
     def output(self) -> Schema:
-        """The JSON Schema of the plain object that it gives."""
+        """The JSON Schema of its answer as a plain object."""
         schema: Schema = _import_source(f"actions.registry.{self.shape}") if isinstance(self.shape, str) else self.shape
         return schema
 
     @property
     def function(self) -> Callable[..., Any]:
-        """What does it: takes a base, then the parameters."""
+        """The function of the action: it takes a base, then the parameters."""
         plain: Callable[..., Any] = inspect.unwrap(_import_source(self.source))
         return plain
 
@@ -81,12 +89,12 @@ class Action(Struct, frozen=True):
         return tuple(parameter.name for parameter in self._list_parameters() if parameter.kind in kinds)
 
     def prepared(self, base: "Base", caller: Caller, given: Mapping[str, Any]) -> bool:
-        """Whether what must be there first was made just now, so that the base has to be opened again."""
+        """Make what the action needs; return whether the base has to be opened again."""
         return bool(self.prepare) and bool(_import_source(self.prepare)(base, caller, **given))
 
     @property
     def input(self) -> dict[str, Any]:
-        """The JSON Schema (2020-12) of its parameters; nothing else is taken."""
+        """The JSON Schema (2020-12) of its parameters; others are refused."""
         arguments = list(self._list_parameters())
         hints = _resolve_hints(self.function, {argument.name for argument in arguments})
         properties = {argument.name: self._build_rule(argument, hints[argument.name]) for argument in arguments}
@@ -99,12 +107,12 @@ class Action(Struct, frozen=True):
         return {"type": "object", "properties": properties, "required": required_names, "additionalProperties": False}
 
     def object_of(self, base: "Base", value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The plain object of what the function gave for these arguments."""
+        """Return the result of the function for these arguments as a plain object."""
         answer: dict[str, Any] = _import_source(f"actions.registry.answers:{self.answer}")(base, value, given)
         return answer
 
     def call(self, base: "Base", given: Mapping[str, Any]) -> Any:
-        """What the function gives for arguments that fit `input`."""
+        """Call the function with arguments that fit `input`."""
         given = {name: value for name, value in given.items() if name not in self.form}
         names = list(self._list_parameters())
         many = next((argument for argument in names if argument.kind is argument.VAR_POSITIONAL), None)
@@ -130,7 +138,7 @@ class Action(Struct, frozen=True):
 
 
 def first_sentence(text: str) -> str:
-    """The first sentence of a text on one line, with a full stop."""
+    """Return the first sentence of a text on one line, with a full stop."""
     return text.partition(". ")[0].removesuffix(".") + "."
 
 
@@ -140,7 +148,7 @@ def _import_source(source: str) -> Any:
 
 
 def schema_of(hint: Any) -> dict[str, Any]:
-    """The JSON Schema of a type as annotations write it. Raises TypeError for one that JSON has no form for."""
+    """Return the JSON Schema of an annotation. Raises TypeError for a type without a form in JSON."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if hint in _PLAIN:
         return {"type": _PLAIN[hint]}
@@ -161,7 +169,7 @@ def schema_of(hint: Any) -> dict[str, Any]:
 
 
 def _resolve_hints(function: Callable[..., Any], names: Container[str]) -> dict[str, Any]:
-    """The annotations of these parameters; others may name what is not imported."""
+    """Resolve the annotations of these parameters only; others may name what is not imported."""
     annotations = {name: hint for name, hint in function.__annotations__.items() if name in names}
     return typing.get_type_hints(
         types.SimpleNamespace(__annotations__=annotations), {**function.__globals__, **_STAND_INS}

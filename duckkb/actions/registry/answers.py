@@ -1,4 +1,4 @@
-"""What actions give, as plain objects: each takes the base, what the function gave, and the arguments."""
+"""Answers of actions as plain objects: each function takes the base, the function's result, and the arguments."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ Given = Mapping[str, Any]
 
 
 def as_is(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    """What is a plain object already."""
+    """Return a result that is a plain object already."""
     return dict(value)
 
 
@@ -45,7 +45,7 @@ def types(base: Base, value: Any, given: Given) -> dict[str, Any]:
 def format_hits(base: Base, value: Any, given: Given) -> dict[str, Any]:
     choice, origins = _read_choice(given), list[Any]()
     if given.get("provenance"):
-        from duckkb.actions.tracing import origins_of  # few ask for them, and it brings what reads git
+        from duckkb.actions.tracing import origins_of  # rarely needed, and it imports git's readers
 
         origins = origins_of(base, value)
     lines = hit_lines(value, origins, full=given.get("full", False))
@@ -58,7 +58,7 @@ def format_hits(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def gotten(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    """One record, or a document, which has no fields to choose from."""
+    """Return a record with the chosen fields, or a document, which has no such choice."""
     if (choice := _read_choice(given)) is None or "_type" not in value:
         return dict(value)
     projection = Projection(choice, OF_RECORDS, identity=identity_fields(base, value["_type"]))
@@ -109,12 +109,12 @@ def rows(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def documents(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    """Documents that were found."""
+    """Return the documents of a search."""
     return describe_documents(value, value)
 
 
 def several(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    """Documents that were asked for, and what of these there is not."""
+    """Return the requested documents, and the names that match none."""
     present_documents, lacking = value
     return {"documents": present_documents, "lacking": lacking}
 
@@ -131,14 +131,14 @@ def report(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def receipt(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    """What was written; of a dry run what would be, as git would show it."""
+    """Return what was written; for a dry run the patch, as git would show it."""
     return {**receipt_line(value), **({"dry_run": True, "patch": value.patch} if value.dry_run else {})}
 
 
 def _project_listed(
     base: Base, records: Sequence[Mapping[str, Any]], of: str, own_fields: Sequence[str], arguments: Given
 ) -> list[dict[str, Any]]:
-    """Records of a page or of a walk without the vectors that callers gave, or with the `fields` that are asked for alone."""
+    """Return the records of a page or walk without given vectors, or with only the requested `fields`."""
     lines = listed_lines(records, document_types(base, of), full=arguments.get("full", False))
     projection = _make_projection(base, _read_choice(arguments), own_fields, of)
     return project(lines, projection, partial(field_names, base))[0]
@@ -150,8 +150,10 @@ def _make_projection(base: Base, choice: FieldChoice | None, own_fields: Sequenc
 
 
 def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, Any]:
-    """The object with what must be known of the answer, or else of the base; without it where there is nothing to be known. Of a record,
-    which may have a field of its own with that name, under `_notices`."""
+    """Add notices on the answer, or else on the base, if there are any.
+
+    In a record, which may have a field of that name, they are under `_notices`.
+    """
     is_record = "_type" in answer
     if "notices" in answer and not is_record:
         return answer
@@ -161,13 +163,13 @@ def with_notices(base: Base, value: Any, answer: dict[str, Any]) -> dict[str, An
 
 
 def notices_of(answer: Mapping[str, Any]) -> Sequence[Any]:
-    """What `with_notices` left in an answer as it is told: objects or texts; never what a record has under that name."""
+    """Return the notices that `with_notices` added, objects or texts; never a record's own field."""
     notices: Sequence[Any] = answer.get("_notices" if "_type" in answer else "notices") or ()
     return notices
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it: what JSON has no form for is a text, as on the command line."""
+    """Convert a value to JSON; other values become text, as on the command line."""
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, str | int | None):

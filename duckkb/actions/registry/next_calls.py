@@ -1,4 +1,4 @@
-"""The next step after an error, for who calls actions: a command that is suggested, as the call of an action that does it."""
+"""The next step after an error for callers of actions: suggested commands, as calls of the same actions."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _ELSEWHERE = {
     "graph near": "near",
     "graph citing": "citing",
 }
-"""Verbs, by the action of another name that does the same."""
+"""Verbs by the equivalent action of another name."""
 _SHORT = {"-w": "where", "-l": "limit", "-n": "limit", "-t": "types", "-c": "collections"}
 _MODES = {
     "-s": "similar",
@@ -29,12 +29,12 @@ _MODES = {
     "--hybrid": "hybrid",
 }
 _LONGEST = 4_000
-"""Characters of a call that is repeated to its caller; vectors and texts that are longer are not."""
+"""The most characters of a call that is repeated to its caller; longer vectors and texts are not repeated."""
 _IN_TICKS = re.compile(r"`(duckkb [^`]+)`")
 
 
 def with_calls(suggestion: str) -> str:
-    """A suggestion in which commands are calls of actions, where there are any that do the same.
+    """Replace commands in a suggestion by equal calls of actions, where there are any.
 
     >>> with_calls("duckkb find notes -w 'year > 2019' -l 3")
     'find {"type": "notes", "where": "year > 2019", "limit": 3}'
@@ -47,7 +47,7 @@ def with_calls(suggestion: str) -> str:
 
 
 def correct_call(action: Action, given: Mapping[str, Any], correction: tuple[str, str]) -> str:
-    """Return a call of an action that reads, with one argument, or one name in a list, corrected; empty where it stands in no or several places."""
+    """Return a reading action's call with one argument, or one name in a list, corrected; empty unless unique."""
     word, better = correction
     better_arguments = {name: _replace_word(value, word, better) for name, value in given.items()}
     call = f"{action.name} {json.dumps(better_arguments, ensure_ascii=False)}"
@@ -66,7 +66,7 @@ def _replace_word(value: Any, word: str, better: str) -> Any:
 
 
 def with_calls_in_notices(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """An answer whose notices suggest calls in place of commands."""
+    """Return an answer whose notices suggest calls in place of commands."""
     key = "_notices" if "_type" in answer else "notices"
     notices = answer.get(key)
     if not isinstance(notices, list):
@@ -83,7 +83,7 @@ def with_calls_in_notices(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _call(command: str) -> str:
-    """The call that does what a command does; the empty string where none does, or not with these options."""
+    """Return the call equal to a command; empty without one, or for options that no call has."""
     try:
         words = shlex.split(command)[1:]
     except ValueError:
@@ -104,7 +104,7 @@ def _call(command: str) -> str:
 
 
 def _find_action(words: list[str]) -> tuple[Action | None, list[str]]:
-    """Return the action that does what a verb does, and the words behind the verb."""
+    """Return the action of a verb, and the words behind the verb."""
     for count in (2, 1):
         verb = " ".join(words[:count])
         action = ACTIONS.get(_ELSEWHERE.get(verb) or verb.replace(" ", "_").replace("-", "_"))
@@ -114,7 +114,7 @@ def _find_action(words: list[str]) -> tuple[Action | None, list[str]]:
 
 
 def _parse_arguments(rules: Mapping[str, Any], places: list[str], words: list[str]) -> dict[str, Any]:
-    """What the words behind a verb say, by the names of parameters. Raises KeyError, IndexError or ValueError for others."""
+    """Parse the words behind a verb into parameters. Raises KeyError, IndexError or ValueError for other words."""
     arguments: dict[str, Any] = {}
     while words:
         word = words.pop(0)

@@ -1,4 +1,4 @@
-"""The list of what may be asked of a base from outside: the command line, MCP, HTTP and the references are held against it."""
+"""The list of actions; the command line, MCP, HTTP and the references are checked against it."""
 
 from collections.abc import Mapping
 
@@ -328,4 +328,4 @@ _ALL = (
 )
 
 ACTIONS: Mapping[str, Action] = {action.name: action for action in _ALL}
-"""By name."""
+"""The actions by name."""

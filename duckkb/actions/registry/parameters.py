@@ -1,10 +1,10 @@
-"""What the parameters of actions mean, and their limits: each name once, as it means the same wherever it stands."""
+"""The meaning and the limits of action parameters: each name once, since it means the same everywhere."""
 
 from collections.abc import Mapping
 from typing import Any
 
 NOT_OFFERED = frozenset({"fusion", "expansion"})
-"""Parameters of the Python API that are values of the ontology."""
+"""Parameters of the Python API only, since their values belong to the ontology."""
 
 DESCRIBED: Mapping[str, str] = {
     "after": "Go on behind this: the `next` of the page before.",
@@ -106,10 +106,10 @@ FORM: Mapping[str, Mapping[str, Any]] = {
     "full": {"type": "boolean", "default": False},
     "provenance": {"type": "boolean", "default": False},
 }
-"""The schemas of parameters that say what of an answer is given, or of which base, which functions do not take."""
+"""The schemas of parameters that functions do not take: they choose what of the answer is returned, or the base."""
 
 LONGEST_QUESTION = 20_000
-"""Characters; as many as of what is remembered. Of all of it vectors are made, which takes a model some seconds."""
+"""The most characters of a question, and of a memory. All of it is embedded, which takes a model some seconds."""
 
 SEARCH: Mapping[str, Any] = {
     "type": "object",
@@ -144,7 +144,7 @@ LIMITS: Mapping[str, Mapping[str, Any]] = {
     "timeout": {"exclusiveMinimum": 0, "maximum": 3_600},
 }
 TIMES: Mapping[str, float] = {"timeout": 1, "rerank_timeout_ms": 1_000}
-"""Parameters that are a time, with how many of their units are a second: no call may take longer than it has."""
+"""Parameters that are times, with their units per second; no call may take longer than its deadline."""
 _DIFFERENT_LIMITS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("ask", "budget"): {"minimum": 1, "maximum": 1_000_000},
     **{(name, "limit"): {"minimum": 2, "maximum": 1_000_000_000} for name in ("growth", "quality")},
@@ -153,14 +153,14 @@ _DIFFERENT_LIMITS: Mapping[tuple[str, str], Mapping[str, Any]] = {
 
 
 def describe_parameter(action: str, name: str) -> str:
-    """What a parameter of an action means; raises KeyError where nobody said it."""
+    """Return the meaning of a parameter of an action; raises KeyError where it is not documented."""
     return _DIFFERENT.get((action, name)) or DESCRIBED[name]
 
 
 def limits(action: str, name: str) -> Mapping[str, Any]:
-    """What a parameter of an action may be beyond its type."""
+    """Return the limits of an action's parameter beyond its type."""
     if name == "searches":
-        from duckkb.search.typed import MOST_QUESTIONS  # with what else reads questions
+        from duckkb.search.typed import MOST_QUESTIONS  # imports the parser of questions
 
         return {**LIMITS[name], "maxItems": MOST_QUESTIONS}
     return _DIFFERENT_LIMITS.get((action, name)) or LIMITS.get(name, {})

@@ -1,4 +1,4 @@
-"""Which fields of records an answer has, whichever door gives it: those of the default form, or what a caller names."""
+"""The fields of records in an answer of any door: the default form, or those that a caller names."""
 
 import json
 from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +17,12 @@ _OPTIONS = {"_explain": "--explain prints it", "_provenance": "--provenance prin
 
 
 def choose_fields(names: Sequence[str]) -> FieldChoice:
-    """The choice that names make: those fields alone, or, with a `+` in front of the first, these beside the default form. Raises
-    `errors.UsageError` where a + stands at another."""
+    """Return the choice that names make.
+
+    It is only those fields, or, with a `+` before the first, additions to the default form.
+
+    Raises `errors.UsageError` for a + at another name.
+    """
     are_more = bool(names) and names[0].startswith("+")
     paths = tuple(dict.fromkeys(name.strip().removeprefix("+" if are_more else "") for name in names))
     if not all(paths) or not paths:
@@ -34,8 +38,11 @@ def project(
     wanted: Projection,
     field_names: Callable[[str], Iterable[str]],
 ) -> tuple[list[dict[str, Any]], list[Notice]]:
-    """Lines as they are given, of (whole, default form), and what must be said of them: names that no line has, and vectors that the
-    default form left out. `field_names` gives those of a type. Raises `errors.UsageError` for a name that is no field of any of the types."""
+    """Project lines, given as (whole, default form), to the wanted fields; return them with notices.
+
+    Notices concern names that no line has, and vectors that the default form left out. `field_names` returns a
+    type's fields. Raises `errors.UsageError` for a name that no type has as a field.
+    """
     wholes, notices = [whole for whole, _ in lines], list[Notice]()
     if lacking := wanted.lacking(wholes) if wholes else []:
         kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
@@ -61,8 +68,10 @@ def project(
 def say_cut(
     result: "FindResult", lines: Sequence[Line], asked: FieldChoice | None, full: str = "`full`"
 ) -> "FindResult":
-    """The answer with a notice where `lines`, its hits as they are given, have long texts in brief: how to have one of these records, or
-    all, whole. `full` is how the caller asks for that."""
+    """Add a notice where `lines`, the hits as given, have long texts in brief: how to get whole records.
+
+    `full` is how the caller asks for whole texts.
+    """
     if asked is not None and not asked.are_more:
         return result
     pairs = zip(result, lines, strict=True)
@@ -81,7 +90,7 @@ def say_cut(
 def _make_field_error(
     path: str, kinds: Sequence[str], known_names: Sequence[str], nested_paths: Sequence[str]
 ) -> UsageError:
-    """The error for a field that no type has; `nested_paths` are those of the records that end with this name."""
+    """Return the error for a field that no type has; `nested_paths` are paths in records that end with this name."""
     from duckkb.ontology.names import nearest, suggest_known_names
 
     head = path.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Records, hits, receipts and findings as plain objects, the same behind every door. The keys that begin with _ are duckkb's own."""
+"""Records, hits, receipts and findings as plain objects, the same at every door. Keys with _ are duckkb's own."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -20,26 +20,31 @@ if TYPE_CHECKING:
     from duckkb.truth.git.revisions import Signature
 
 Line = Mapping[str, Any]
-_READ = ("__id", "__created_at", "__updated_at", "_type", "_etag", "_commit")  # the last of what is published
-OF_RECORDS = (*_READ, "_chunk", "_since")  # of what a citation names
+_READ = ("__id", "__created_at", "__updated_at", "_type", "_etag", "_commit")  # the last only for published bases
+OF_RECORDS = (*_READ, "_chunk", "_since")  # for cited records
 OF_LISTED = (*_READ, "_line")
 OF_HITS = (*_READ, "_score", "_engine", "_scores", "_chunk", "_line", "_degraded", "_filled")
 OF_STEPS = (*OF_LISTED, "_depth", "_edge")
-_UNASKED = ("_degraded", "_filled", "_explain", "_provenance")  # what must be said, or has an option of its own
+_UNASKED = ("_degraded", "_filled", "_explain", "_provenance")  # notices, and fields with an option of their own
 
 
 class FieldChoice(Struct, frozen=True):
-    """The names behind --fields, as typed: dotted paths into nested values; with a `+` in front they come beside the default
-    form."""
+    """The names behind --fields, as typed: dotted paths into nested values.
+
+    With a `+` in front they are added to the default form.
+    """
 
     paths: tuple[str, ...] = ()
     are_more: bool = True
 
 
 class Projection(Struct, frozen=True):
-    """What of a line is printed: `asked` by --fields, among duckkb's own fields `own`; without it all but vectors that
-    callers gave, by type `given`. In `rows` a dotted path is a column, else it is nested, and a line begins with what names
-    its record, where that is not asked for: the fields of `identity`, by type, and `_type` where there are several."""
+    """The fields to print.
+
+    `asked` are those of --fields, among duckkb's `own`; without them, all but given vectors, by type `given`.
+    In `rows` a dotted path is a column; otherwise values are nested, and a line begins with what names its
+    record, unless requested: the fields of `identity`, by type, and `_type` where there are several.
+    """
 
     asked: FieldChoice | None = None
     own: Sequence[str] = ()
@@ -48,8 +53,11 @@ class Projection(Struct, frozen=True):
     identity: Mapping[str, Sequence[str]] = {}
 
     def shown(self, whole: Line, form: Line) -> dict[str, Any]:
-        """A line of those fields. `whole` has every field there is, `form` those of the default form. One that lacks fields
-        of its record, or has one only in part, says so in `_partial`, so that `put` does not take it for the record."""
+        """Return a line with the chosen fields; `whole` has every field, `form` those of the default form.
+
+        A line that lacks fields of its record, or has cut ones, says so in `_partial`, so that `put` does not
+        take it for the record.
+        """
         vector_names = self.given.get(whole.get("_type", ""), ())
         are_more = self.asked is None or self.asked.are_more
         line = {name: value for name, value in form.items() if name not in vector_names} if are_more else {}
@@ -67,7 +75,7 @@ class Projection(Struct, frozen=True):
         return line
 
     def _list_naming_fields(self, whole: Line) -> tuple[str, ...]:
-        """What names the record of a line, as far as it is not asked for."""
+        """Return the fields that name the record of a line, without requested ones."""
         if self.rows or self.asked is None or self.asked.are_more:
             return ()
         type_field = ("_type",) if len(self.identity) > 1 else ()
@@ -75,11 +83,11 @@ class Projection(Struct, frozen=True):
         return tuple(name for name in names if name not in self.asked.paths)
 
     def lacking(self, wholes: Sequence[Line]) -> list[str]:
-        """The names that no line has."""
+        """Return the names that no line has."""
         return [path for path in self.asked.paths if not _has(wholes, path, self.own)] if self.asked else []
 
     def left_out(self, wholes: Sequence[Line]) -> str:
-        """Which given vectors the default form left out, as --fields names them."""
+        """Return the given vectors that the default form left out, as --fields names them."""
         if self.asked and not self.asked.are_more:
             return ""
         requested_paths = self.asked.paths if self.asked else ()
@@ -90,7 +98,7 @@ class Projection(Struct, frozen=True):
 
 
 def _split_path(path: str, whole: Line) -> list[str]:
-    """A path as keys. A field that has a dot in its own name goes before what lies inside another."""
+    """Split a path into keys; a field with a dot in its own name takes precedence over a nested one."""
     return [path] if path in whole else path.split(".")
 
 
@@ -101,7 +109,7 @@ def _read_path(value: Any, steps: Sequence[str]) -> Any:
 
 
 def _add(line: dict[str, Any], steps: Sequence[str], value: Any) -> None:
-    """Put a value at a path."""
+    """Set a value at a path."""
     *outer, last = steps
     for step in outer:
         line = line.setdefault(step, {})
@@ -114,7 +122,7 @@ def _has(wholes: Sequence[Line], path: str, own_fields: Sequence[str]) -> bool:
     return not path.startswith("_") and any(_read_path(whole, _split_path(path, whole)) is not None for whole in wholes)
 
 
-_LEAST_SHARE = 5  # a chunk whose text is not printed again is more than one in so many of its field
+_LEAST_SHARE = 5  # a chunk above 1/5 of its field is not printed again
 _CUT = "…"
 
 
@@ -122,8 +130,11 @@ _BOOKKEEPING = frozenset({ID, CREATED_AT, UPDATED_AT})
 
 
 def brief(record: Line, excerpt: "Excerpt | None" = None) -> dict[str, Any]:
-    """A record in which each long text is its first lines, that of the `excerpt` those from there on, with a mark where it was cut; and
-    each long list its first items. Of a document nothing that was made of its text, and its title once."""
+    """Return a record in brief: the first lines of each long text, and the first items of each long list.
+
+    The text of the `excerpt` starts there; cuts are marked. A document loses what was derived from its text,
+    and has its title once.
+    """
     starts = {excerpt.field: excerpt.start} if excerpt else {}
     left_out: Collection[str] = ()
     if excerpt is not None and excerpt.line is not None:
@@ -141,8 +152,10 @@ def brief(record: Line, excerpt: "Excerpt | None" = None) -> dict[str, Any]:
 def listed_lines(
     records: Sequence[Line], document_types: Collection[str] = (), *, full: bool = False
 ) -> list[tuple[Line, Line]]:
-    """Records of a page or of a walk, each whole and in its default form, which has what that of a hit has of the record. Those of
-    `document_types` are documents."""
+    """Return the records of a page or walk, each whole and in the default form that hits have.
+
+    Records of `document_types` are documents.
+    """
     return [_listed_line(record, record.get("_type") in document_types, full) for record in records]
 
 
@@ -178,8 +191,11 @@ def _cut(text: str, start: int) -> str:
 def hit_line(
     hit: "Hit", *, degraded: bool, origin: "Origin | None" = None, full: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A hit with every field there is, and in its default form: the record's fields, long ones in brief (unless `full`), then `_type`,
-    `_etag`, `_engine`, `_score`, where in a longer text it was found, and what options of their own ask for."""
+    """Return a hit with all fields, and in its default form.
+
+    The default form has the record's fields, long ones in brief (unless `full`), then `_type`, `_etag`,
+    `_engine`, `_score`, the place in a longer text, and what options of their own ask for.
+    """
     metadata: dict[str, Any] = {"_type": hit.type, "_etag": hit.etag, "_engine": hit.engine}
     metadata |= {} if hit.score is None else {"_score": hit.score}
     metadata |= {"_line": hit.excerpt.line} if hit.excerpt is not None and hit.excerpt.line is not None else {}
@@ -199,8 +215,10 @@ def hit_line(
 
 
 def _describe_chunk(chunk: "ChunkRef", record: Mapping[str, Any], full: bool) -> dict[str, Any]:
-    """`_chunk` in the default form: nothing where it is all of its field, and the text only where the field is printed whole and it is a
-    small part of that."""
+    """Return `_chunk` in the default form: nothing where it is the whole field.
+
+    It has the text only where the field is printed whole and the chunk is a small part of it.
+    """
     from duckkb.indexing.chunk import field_text, read_value_at
 
     text = field_text(read_value_at(record, chunk.field))
@@ -214,14 +232,16 @@ def _describe_chunk(chunk: "ChunkRef", record: Mapping[str, Any], full: bool) ->
 def hit_lines(
     result: "FindResult", origins: "Sequence[Origin]" = (), *, full: bool = False
 ) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """The hits of an answer, each whole and in its default form, with its origin where these are given."""
+    """Return the hits of an answer, each whole and in its default form, with origins where given."""
     pairs = zip_longest(result, origins)
     return [hit_line(hit, degraded=result.degraded, origin=origin, full=full) for hit, origin in pairs]
 
 
 def origin_object(origin: "Origin") -> dict[str, Any]:
-    """Where a record's line is from. Without a commit it is not committed as it is; `shallow` says that history ends
-    there, so that the line may be older."""
+    """Return the origin of a record's line; without a commit it is not committed as it is.
+
+    `shallow` means that history ends there, so the line may be older.
+    """
     line: dict[str, Any] = {"commit": None, "path": origin.path, "line": origin.line_no}
     if origin.by is None:
         line["uncommitted"] = True
@@ -232,7 +252,7 @@ def origin_object(origin: "Origin") -> dict[str, Any]:
 
 
 def signature_object(by: "Signature | None", is_boundary: bool) -> dict[str, Any]:
-    """Who committed a change; `shallow` says that history ends there."""
+    """Return who committed a change; `shallow` means that history ends there."""
     if by is None:
         return {"commit": None, "uncommitted": True}
     line: dict[str, Any] = {"commit": by.commit, "author": by.author, "email": by.email, "date": by.date}
@@ -240,19 +260,19 @@ def signature_object(by: "Signature | None", is_boundary: bool) -> dict[str, Any
 
 
 def blame_lines(origins: "Sequence[FieldOrigin]", field: str | None = None) -> list[dict[str, Any]]:
-    """The origins of fields as lines: of all fields without duckkb's own times, which say no more than the commit does."""
+    """Return the origins of fields as lines; without a named field, duckkb's own times are left out."""
     return [blame_line(origin) for origin in origins if field or origin.name not in _BOOKKEEPING]
 
 
 def blame_line(one: "FieldOrigin") -> dict[str, Any]:
-    """A field, its value, and the commit that gave it that."""
+    """Return a field, its value, and the commit that set it."""
     origin = one.origin
     line = {"field": one.name, "value": json.loads(one.text), **signature_object(origin.by, origin.is_boundary)}
     return line | {"path": origin.path, "line": origin.line_no, "uri": origin.uri}
 
 
 def log_line(one: "LogEntry") -> dict[str, Any]:
-    """A change of a record: who committed it, and what each field was and became, without `__id` and times."""
+    """Return a change of a record: its commit, and each field before and after, without `__id` and times."""
     change = one.change
     line = {
         **signature_object(one.by, one.is_boundary),
@@ -270,7 +290,7 @@ def log_line(one: "LogEntry") -> dict[str, Any]:
 
 
 def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A whole answer as one object, for `--json`; `lines` are its hits as they are printed."""
+    """Return a whole answer as one object, for `--json`; `lines` are its hits as printed."""
     answer: dict[str, Any] = {
         "results": list(lines),
         "mode": result.mode,
@@ -282,7 +302,7 @@ def result_object(result: "FindResult", lines: Sequence[Mapping[str, Any]]) -> d
 
 
 def describe_documents(result: Any, lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Describe what a search of documents found as one object; `lines` are the documents as they are printed."""
+    """Return the result of a document search as one object; `lines` are the documents as printed."""
     notices = [notice_object(notice) for notice in dict.fromkeys(result.notices)]
     return {"results": list(lines), "notices": notices} | ({"hints": list(result.hints)} if result.hints else {})
 
@@ -293,13 +313,16 @@ def notice_object(notice: Any) -> dict[str, str]:
 
 
 def finding_line(finding: "Finding") -> dict[str, Any]:
-    """What is known of a finding; what is not known is left out."""
+    """Return the known properties of a finding."""
     return {key: value for key, value in asdict(finding).items() if value}
 
 
 def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]:
-    """What a write did, on one line. `identities`, `ids` and `etags` run in the order of the records given; an import of
-    many leaves them out (`named` False), and says which types it gave to columns and how many ids it made."""
+    """Return what a write did, as one line.
+
+    `identities`, `ids` and `etags` run in the order of the records given. Large imports omit them (`named`
+    False), and have the types of columns and the number of generated ids.
+    """
     line: dict[str, Any] = {
         "inserted": receipt.inserted,
         "updated": receipt.updated,
@@ -318,14 +341,14 @@ def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]
 
 
 def sql_object(result: "SqlResult") -> dict[str, Any]:
-    """Rows by the names of their columns."""
+    """Return rows by the names of their columns."""
     columns = _rename_duplicates(result.columns)
     rows = [dict(zip(columns, row, strict=True)) for row in result.rows]
     return {"columns": columns, "rows": rows, "truncated": result.truncated}
 
 
 def _rename_duplicates(columns: Sequence[str]) -> list[str]:
-    """Names for the keys of a row: a second `a` becomes `a_1`, as where DuckDB selects from the statement."""
+    """Return unique names for the keys of a row: a second `a` becomes `a_1`, as in DuckDB's subqueries."""
     names: list[str] = []
     for column in columns:
         free = (name for number in count() if (name := f"{column}_{number}" if number else column) not in names)
@@ -334,7 +357,7 @@ def _rename_duplicates(columns: Sequence[str]) -> list[str]:
 
 
 def report_object(report: "CheckReport", fail_on: str = "error") -> dict[str, Any]:
-    """All findings, each by itself, and those that say the same of many records together."""
+    """Return all findings, each by itself, and equal findings of many records grouped."""
     from duckkb.review.reports.findings import judge_findings, list_group_objects
 
     outcome = judge_findings(report.errors, report.warnings, fail_on=fail_on, is_judged=report.is_judged)

@@ -1,4 +1,4 @@
-"""The answers of actions that compare versions, as JSON Schema: what changed, what that does to search, and what was over the history."""
+"""The answers of actions that compare versions, as JSON Schema: changes, impact, history."""
 
 from collections.abc import Mapping
 from typing import Any

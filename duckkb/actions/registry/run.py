@@ -1,4 +1,4 @@
-"""Run an action by its name, for a caller: the one function behind MCP, HTTP and whatever else serves a base."""
+"""Running an action by name for a caller: the one function behind MCP, HTTP and other servers."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -28,10 +28,12 @@ _EVERYTHING = Caller()
 def run(
     base: Base, name: str, given: Mapping[str, object], caller: Caller = _EVERYTHING, *, strict: bool = False
 ) -> dict[str, Any]:
-    """The plain object that the action `name` gives for these arguments, as far as the caller may see the base. Raises
-    `errors.UsageError` (E_ARGUMENT: no such action; or all that is wrong with the arguments, as findings),
-    `errors.Refused` (E_FORBIDDEN), and what the action raises. `strict`: also of a
-    lenient base nothing is answered while records that the caller sees cannot be read."""
+    """Run the action `name`, and return its plain object as far as the caller may see the base.
+
+    `strict`: refuse, even of a lenient base, while records that the caller sees cannot be read. Raises
+    `errors.UsageError` (E_ARGUMENT: no such action; or all problems of the arguments, as findings),
+    `errors.Refused` (E_FORBIDDEN), and what the action raises.
+    """
     action, arguments = accept_call(name, given, caller)
     with (
         narrow_errors(caller.types, asked_again=base.is_generation),
@@ -46,13 +48,13 @@ def run(
         except DuckkbError as problem:
             problem.call = correct_call(action, given, problem.correction) if problem.correction else ""
             raise
-    if base.wiring.published and caller.types is None:  # a commit changes with what others may see
+    if base.wiring.published and caller.types is None:  # a commit changes with records that others see
         answer["_commit"] = base.wiring.published
     return answer
 
 
 def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) -> bool:
-    """Make what an action needs that the configuration does not have yet; whether that changed it. Raises as `run`."""
+    """Make what an action needs and the configuration lacks; return whether that changed it. Raises as `run`."""
     if name not in ACTIONS or not ACTIONS[name].prepare:
         return False
     action, arguments = accept_call(name, given, caller)
@@ -62,8 +64,11 @@ def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) 
 
 @contextmanager
 def _open_past(base: Base, action: Action, arguments: Mapping[str, Any], caller: Caller) -> Iterator[Base]:
-    """The base as it was at the commit that the arguments name, if any. Raises `errors.Refused` (E_FORBIDDEN) for who sees a part: its
-    types may have been others then; `errors.StateError` (E_REVISION, E_GIT)."""
+    """Open the base as of the commit that the arguments name, if any.
+
+    Raises `errors.Refused` (E_FORBIDDEN) for callers who see a part, whose types may have differed then;
+    `errors.StateError` (E_REVISION, E_GIT).
+    """
     if "at" not in action.form or "at" not in arguments:
         yield base
         return
@@ -76,7 +81,7 @@ def _open_past(base: Base, action: Action, arguments: Mapping[str, Any], caller:
 
 
 def accept_call(name: str, given: Mapping[str, object], caller: Caller) -> tuple[Action, dict[str, Any]]:
-    """The action of a name and its arguments, where the caller may ask for that and they fit. Raises as `run`."""
+    """Return the action of a name and its arguments, if the caller may use it and they fit. Raises as `run`."""
     action = ACTIONS.get(name)
     if action is None:
         raise UsageError(
@@ -113,7 +118,7 @@ def _check_arguments(action: Action, arguments: Mapping[str, object]) -> dict[st
 
 
 def _shorten_times(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """With times that are no longer than what is left for this call."""
+    """Limit timeouts in the arguments to the time left for this call."""
     if (remaining_seconds := deadline.current().left) < math.inf:
         deadline.refuse_late()
         for time, rule in _find_time_rules(name).items():
@@ -130,13 +135,16 @@ def _find_time_rules(name: str) -> dict[str, dict[str, Any]]:
 
 @cache
 def _build_parameters(name: str) -> Parameters:
-    """What is made of an action's signature once in a process."""
+    """Return an action's parameters, derived from its signature once per process."""
     return Parameters(ACTIONS[name].input)
 
 
 def failure(problem: Exception, *, for_calls: bool = False) -> dict[str, Any]:
-    """What is told of an error: its code, message, the next step (a command, or for who calls actions the call of one), and
-    findings as `details`. Of what duckkb does not expect to go wrong nothing but that it did: its text may hold anything."""
+    """Return an error as a plain object: code, message, next step, and findings as `details`.
+
+    The next step is a command, or a call of an action with `for_calls`. An unexpected error is reported without
+    its text, which may hold anything.
+    """
     if not isinstance(problem, DuckkbError):
         error = {"code": "E_INTERNAL", "message": "a defect in duckkb", "suggestion": "see the log of the server"}
         return {"error": error}

@@ -1,4 +1,4 @@
-"""What the shapes of answers are made of: JSON Schema of values, objects and lists."""
+"""Building blocks of the answers' shapes: JSON Schema of values, objects and lists."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ TEXT_OR_NONE, WHOLE_OR_NONE, NUMBER_OR_NONE = ({"type": [name, "null"]} for name
 
 
 def object_of(properties: Mapping[str, Schema], *optional: str, description: str = "") -> dict[str, Any]:
-    """An object in which all of these stand, but for the optional ones."""
+    """Return the schema of an object; all properties but the optional ones are required."""
     required_names = [name for name in properties if name not in optional]
     annotations = {"description": description} if description else {}
     return {"type": "object", "properties": dict(properties), "required": required_names, **annotations}

@@ -1,4 +1,4 @@
-"""The plain objects that actions give, as JSON Schema: what is always there is required, and more may come later."""
+"""The plain objects of actions, as JSON Schema: required keys are always there, and more may be added later."""
 
 from collections.abc import Mapping
 
@@ -368,7 +368,7 @@ MEMORIES = {
 _WHO = dict.fromkeys(("author", "email", "date", "summary"), TEXT)
 _TEXTS = list_of(TEXT)
 _BY: Mapping[str, Schema] = {**_WHO, "commit": TEXT_OR_NONE, "uncommitted": FLAG, "shallow": FLAG}
-_UNSAID = (*_WHO, "uncommitted", "shallow")  # of what is not committed nobody is known
+_UNSAID = (*_WHO, "uncommitted", "shallow")  # uncommitted changes have no author
 BLAME = object_of(
     {
         "fields": list_of(
@@ -430,4 +430,4 @@ MARKED = object_of({"scope": TEXT, "marked": list_of(_KEY_AND_COUNT)})
 ERROR = object_of(
     {"error": object_of({"code": TEXT, "message": TEXT, "suggestion": TEXT, "details": {"type": "object"}}, "details")}
 )
-"""What `run.failure` gives."""
+"""The shape of what `run.failure` returns."""

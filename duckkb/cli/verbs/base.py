@@ -1,4 +1,4 @@
-"""init, status, config, trust: the base as a whole; and skill, which is of none."""
+"""The verbs init, status, config and trust for the base as a whole, and skill, which needs no base."""
 
 from collections.abc import Iterator
 from shlex import quote
@@ -71,7 +71,7 @@ def status_command() -> None:
 
 
 def _read_status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
-    """The status of the base that the command line names, and what must be known of it; waits for nobody."""
+    """Return the status of the named base and its notices; waits for nobody."""
     from duckkb.actions.caring import status_unread
     from duckkb.errors import Unavailable
 
@@ -86,8 +86,10 @@ def _read_status() -> tuple[dict[str, Any], tuple["Notice", ...]]:
 
 
 def _describe_server() -> dict[str, Any] | None:
-    """What `serve --daemon` and `mcp --http --daemon` started: its `pid` and `url`, nothing of these while it starts. None where
-    there is none."""
+    """Return the background server's `pid` and `url`, neither while it starts; None without a server.
+
+    `serve --daemon` and `mcp --http --daemon` start it.
+    """
     from duckkb.actions.folder import find
     from duckkb.serving.daemon import Daemon
 
@@ -127,7 +129,7 @@ def config_show_command() -> None:
 
 
 def _iter_leaves(value: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every `{"value", "origin"}` with the dotted name of its place."""
+    """Yield every `{"value", "origin"}` with the dotted name of its place."""
     if isinstance(value, dict) and value.keys() == {"value", "origin"}:
         yield name, value
         return

@@ -1,4 +1,4 @@
-"""check, fmt, dedupe, recover, backup: keeping truth in order, and keeping it."""
+"""The verbs check, fmt, dedupe, recover and backup: maintenance of truth, and its backups."""
 
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Literal
@@ -51,7 +51,7 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
     from duckkb.actions.registry.record_lines import finding_line, report_object
     from duckkb.review.reports.findings import summarize_groups
 
-    # A table in Markdown is read as a report is: on a forge, by people.
+    # A Markdown table is a report for people on a forge.
     is_page = form == "md"
     if form == "json":
         out.emit(report_object(report, fail_on))

@@ -1,4 +1,4 @@
-"""col, policy, migrate: collections, what they are made by, and what of other programs becomes one."""
+"""The verbs col, policy and migrate: collections, their policies, and imports from other programs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -37,7 +37,7 @@ def col_init_command(kb: "KnowledgeBase", name: str, *, policy: str, params: str
 
 
 def _parse_params(text: str | None) -> Mapping[str, Any]:
-    """What --params says; raises `errors.UsageError` (E_PARAMS)."""
+    """Parse --params; raises `errors.UsageError` (E_PARAMS)."""
     from duckkb.errors import UsageError
     from duckkb.truth.files.line import Limits, LineError, parse_json
 

@@ -1,4 +1,4 @@
-"""diff: knowledge as it changed, record by record."""
+"""The verb diff: changes of knowledge, record by record."""
 
 import shlex
 import sys
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _ONLY, _GIVEN = "duckkb.only", "duckkb.given"
 _AT_ONCE = 64
-"""Pieces that are printed together: each print waits for the reader."""
+"""The number of pieces printed together; each print waits for the reader."""
 
 
 class _WithNames(ActionCommand):
-    """What stands behind `--` are names of types and records, whatever stands in front of it."""
+    """A command that takes the words behind `--` as names of types and records, whatever stands before it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
@@ -102,7 +102,7 @@ def diff_command(range: str | None, **given: Any) -> None:
 
 
 def note_undone(range: str | None, verb: str) -> None:
-    """Say on stderr where a name is compared backwards."""
+    """Print on stderr where the versions of a comparison are the wrong way round."""
     from duckkb.actions.diffing import hint_of_undone
 
     with report_missing_verdict():
@@ -175,7 +175,7 @@ def _choose_budget(form: str, arguments: dict[str, Any]) -> int:
 
 
 def _make_next_command() -> "Callable[[str], str]":
-    """This command line with other options in the place of --after."""
+    """Return a function that makes this command line with other options in place of --after."""
     settings, meta = read_front_options(), click.get_current_context().meta
     arguments, only = meta[_GIVEN], meta.get(_ONLY)
     before = [
@@ -206,7 +206,7 @@ def _print_rows(comparison: "Diff", options: "DiffOptions") -> None:
 
 
 def _print_numbers(range: str | None, arguments: dict[str, Any]) -> None:
-    """--stat of everything, which needs no value of any record."""
+    """Print --stat of everything, which reads no value of any record."""
     from duckkb.actions.diffing import numbers
 
     form = choose_format("text")
@@ -237,7 +237,7 @@ def _should_color(choice: str) -> bool:
 
 
 def _make_row(change: "RecordChange") -> dict[str, Any]:
-    """A record of csv, md and table."""
+    """Return a record as a row of csv, md and table."""
     return {
         "op": change.op,
         "type": change.type,
@@ -250,7 +250,7 @@ def _make_row(change: "RecordChange") -> dict[str, Any]:
 
 
 def _list_paths(change: "RecordChange") -> "Iterable[str]":
-    """What of a record differs: fields, and the values inside them by path."""
+    """Yield what differs of a record: fields, and the values inside them by path."""
     from duckkb.review.diff.values import leaves
 
     return dict.fromkeys(leaf.name for field in change.fields for leaf in leaves(field.name, field.before, field.after))

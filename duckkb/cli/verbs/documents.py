@@ -1,4 +1,4 @@
-"""collection, context, ls, update, watch: folders of files as knowledge; arch: a graph of code beside them."""
+"""The verbs collection, context, ls, update and watch for folders of files, and arch for graphs of code."""
 
 import shlex
 from collections import Counter
@@ -32,7 +32,7 @@ _REASONS = {
     "name": "no record can have this name",
     "unreadable": "it cannot be read",
 }
-"""Why something is left out, by the reasons of `WalkNotes`."""
+"""Explanations of the reasons in `WalkNotes`."""
 
 
 @group("collection")
@@ -76,7 +76,7 @@ def collection_add_command(
 
 
 def _note_outside(kb: "KnowledgeBase", path: str, name: str, masks: tuple[str, ...]) -> None:
-    """Say of a folder that this machine alone knows how all clones come to have it."""
+    """Print how other clones can get a folder that only this machine knows."""
     printed.note(f"{path} lies outside of the base: this machine alone reads it, and no clone has {name}")
     place = kb.root / Path(path).resolve().name
     inside = place.name if kb.root.samefile(".") else str(place)
@@ -138,7 +138,7 @@ def collection_exclude_command(kb: "KnowledgeBase", name: str) -> Mapping[str, A
 
 
 def _count_reasons(left_out: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """By reason how many files and folders are left out."""
+    """Count the omitted files and folders by reason."""
     return dict(sorted(Counter(why for _, why in left_out).items()))
 
 
@@ -273,7 +273,7 @@ def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) ->
         if arch_refresh and (built := kb.arch.refresh()) is not None:
             out.tell(built.notices)
             printed.note(f"the graph of the code has {built.nodes:,} nodes and {built.edges:,} edges now")
-        out.tell(entry for entry in kb.notices if entry.code != "E_SOURCE_MISSING")  # which is said below
+        out.tell(entry for entry in kb.notices if entry.code != "E_SOURCE_MISSING")  # reported below
         if result.refused:
             missing = [entry for entry in result.refused if entry.code == "E_SOURCE_MISSING"]
             unread = [entry for entry in result.refused if entry.code == "E_EXTRACT"]

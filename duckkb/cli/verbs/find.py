@@ -1,4 +1,4 @@
-"""find, pack, ask, sql, graph, embed: asking."""
+"""The verbs find, pack, ask, sql, graph and embed: questions."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -131,7 +131,7 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
 
 
 def _read_question(argument: str | None) -> str:
-    """The question on the command line, or on stdin."""
+    """Return the question of the command line, else that of stdin."""
     if argument in (None, "-") and sys.stdin.isatty():
         raise click.UsageError("give a question, as an argument or on stdin")
     return argument if argument is not None and argument != "-" else out.read_text()
@@ -221,14 +221,14 @@ def neighbors_command(
 
 
 def _suggest_filter(type_name: str, query: str | None, notices: "Sequence[Notice]") -> str:
-    """The search with the filter that a notice knows to be meant; empty without one."""
+    """Return the search with the filter that a notice takes to be meant; empty without one."""
     option = next((notice.remedy for notice in notices if notice.remedy.startswith("-w ")), "")
     words = (type_name,) if query is None else (type_name, query)
     return f"duckkb find {' '.join(map(shell_word, words))} {option}" if option else ""
 
 
 def _suggest_wider(type_name: str, query: str | None, condition: str | None) -> str:
-    """The search that asks less than one without results: without the filter, else of all types, else what there is."""
+    """Return a wider search: without the filter, else in all types, else the list of records or types."""
     words = [type_name, query] if query and condition else ["all", query] if query and type_name != "all" else []
     if words:
         return f"duckkb find {' '.join(map(shell_word, words))}"
@@ -236,7 +236,7 @@ def _suggest_wider(type_name: str, query: str | None, condition: str | None) -> 
 
 
 def _suggest_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mapping[str, Any]) -> str:
-    """The command that asks more where a walk found nothing: by edges that it left out, by meaning, or for the edge types."""
+    """Return a wider walk after one without results: by omitted edges, by meaning, or the list of edge types."""
     place = f"{shell_word(type_name)} {shell_word(identity)}"
     if walk["label"] or walk["direction"] != "both":
         return f"duckkb graph neighbors {place}"
@@ -304,7 +304,7 @@ def path_command(
 def _project_steps(
     kb: "KnowledgeBase", records: Sequence[Mapping[str, Any]], fields: FieldChoice | None, full: bool
 ) -> Sequence[Mapping[str, Any]]:
-    """Records on a way over edges, as they are printed."""
+    """Return the records of a path as they are printed."""
     return project_listed(kb, records, fields, full=full, of="all", own_fields=OF_STEPS)
 
 

@@ -1,5 +1,4 @@
-"""doctor, repair, cleanup and models: is everything in order here, what is derived made again, what nobody needs removed, and do
-the models answer?"""
+"""The verbs doctor, repair, cleanup and models: the health of a base, derived state, the cache folder, and models."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal
@@ -112,7 +111,7 @@ def cleanup_command(
         return
     if cache and limit is not None:
         raise click.UsageError("--cache and --limit contradict each other; give one of them")
-    limit = "1" if cache else limit  # a byte, into which nothing fits
+    limit = "1" if cache else limit  # one byte, into which nothing fits
     result = to_builtins(
         app.cleanup(
             read_front_options().get("kb"), dry_run=dry_run, now=now, limit=limit, unused_vectors=unused_vectors

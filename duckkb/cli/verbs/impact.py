@@ -1,4 +1,4 @@
-"""impact, why: what a change does to search, and why a record is not found."""
+"""The verbs impact and why: what a change does to search, and why a record is not found."""
 
 from typing import TYPE_CHECKING, Any
 

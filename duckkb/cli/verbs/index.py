@@ -1,4 +1,4 @@
-"""index: what is derived of the texts, and the jobs that make it."""
+"""The verb index: the derived state of texts, and the jobs that make it."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -358,7 +358,7 @@ def _describe_event(event: "Event") -> Mapping[str, Any]:
 
 
 def _draw(event: "Event") -> None:
-    """A bar that rewrites its own line."""
+    """Draw a progress bar that rewrites its own line."""
     from duckkb.engine.index.jobs import BatchFailed, Progressed
 
     if isinstance(event, BatchFailed):
@@ -375,7 +375,7 @@ def _draw(event: "Event") -> None:
 
 
 def _format_span(seconds: float) -> str:
-    """Seconds as a person reads them.
+    """Format seconds for people.
 
     >>> _format_span(8), _format_span(75), _format_span(7260)
     ('8 s', '1:15 min', '2:01 h')

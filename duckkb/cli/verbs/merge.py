@@ -1,4 +1,4 @@
-"""merge, resolve, compact, git: two histories of records become one."""
+"""The verbs merge, resolve, compact and git: two histories of records become one."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from duckkb.errors import Finding
 
 _AT_ONCE = 100
-"""Conflicts, or violations, that are printed where nothing else is said."""
+"""The number of conflicts, or violations, that are printed by default."""
 
 
 @verb("merge")

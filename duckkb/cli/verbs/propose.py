@@ -1,4 +1,4 @@
-"""propose: the verbs that write, onto a branch to review instead of the files."""
+"""The verb propose: writes go onto a branch for review instead of into the files."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""blame, log: where a record comes from."""
+"""The verbs blame and log: where a record comes from."""
 
 from typing import TYPE_CHECKING, Any
 

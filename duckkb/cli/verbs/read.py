@@ -1,4 +1,4 @@
-"""get, list, schema, export: reading records as they stand."""
+"""The verbs get, list, schema and export: reading records as they are."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ def get_command(
 
 
 def _print_named_document(text: str, at: str | None, numbered: bool, **part: int | None) -> bool:
-    """Print what one argument names, unless that is a record: TYPE/IDENTITY or a citation."""
+    """Print a named document and return True; return False for a record (TYPE/IDENTITY or a citation)."""
     from duckkb.cli.verbs.search import print_document
 
     if text.startswith("duckkb://") and ("@" in text or "#" in text):

@@ -1,4 +1,4 @@
-"""review: a change under one headline, for those who decide on it."""
+"""The verb review: a change under one headline, for those who decide on it."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""search, vsearch, query, multi-get: documents."""
+"""The verbs search, vsearch, query and multi-get: documents."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ _OWN = ("jsonl", "files", "md", "xml")
 
 
 def _make_format_flag(name: str) -> Any:
-    """A flag that stands for a format."""
+    """Make a flag that selects a format."""
 
     def choose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         if value:
@@ -103,7 +103,7 @@ def _search(
             _tell_hint(hint)
         if not documents:
             printed.note(f"no documents; `duckkb find all {shell_word(text)}` asks the records too")
-            end(1)  # stdout has its empty payload
+            end(1)  # stdout already has the empty payload
 
 
 def _tell_hint(hint: Mapping[str, Any]) -> None:
@@ -123,8 +123,10 @@ def _read_question() -> str:
 
 
 def print_documents(lines: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]) -> None:
-    """Documents on stdout in the format that was asked for, as JSON the `whole` answer; a format that has a container is printed
-    without any too."""
+    """Print documents in the chosen format, as JSON the `whole` answer.
+
+    A format with a container is printed even without documents.
+    """
     form = choose_format()
     if form == "json":
         out.emit(whole)
@@ -139,7 +141,7 @@ def print_documents(lines: Sequence[Mapping[str, Any]], whole: Mapping[str, Any]
 
 
 def _add_line_numbers(line: Mapping[str, Any]) -> dict[str, Any]:
-    """With the number that each line of its text has in the file in front of it."""
+    """Prefix each line of the text with its number in the file."""
     first = line.get("line", 1)
     text_field = next((name for name in ("snippet", "body", "text") if name in line), None)
     if text_field is None:
@@ -173,7 +175,7 @@ def multi_get_command(pattern: str, lines: int | None, most: int, line_numbers: 
 
 
 def print_document(document: Mapping[str, Any], numbered: bool) -> None:
-    """One document: its text alone, where no format is asked for."""
+    """Print a document; its text alone where no format is asked for."""
     line = _add_line_numbers(document) if numbered else document
     if choose_format("") == "":
         printed.result(line["text"], end="" if line["text"].endswith("\n") else "\n")

@@ -1,4 +1,4 @@
-"""vector: the vector store actions. Unlike other verbs they print one value: a key, a value, an array."""
+"""The verb vector: the vector store actions. Unlike other verbs they print one value: a key, a value, an array."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -22,7 +22,7 @@ def vector_command() -> None: ...
 
 
 def _make_action_verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A verb that is the method of the vector store with this name: its callback says what it takes and prints, no more."""
+    """Declare a verb for the vector store's method of this name; the callback only declares parameters and help."""
 
     def decorate(callback: Callable[..., None]) -> click.Command:
         @wraps(callback)
@@ -131,7 +131,7 @@ def schema_command(action: str | None) -> None:
 
 
 def _print(kb: "KnowledgeBase", value: Any, *, as_json: bool) -> None:
-    """A text alone as it is, or as JSON where that is asked for; anything else as JSON on one line."""
+    """Print a text as it is, or as JSON where that is asked for; anything else as JSON on one line."""
     from duckkb.actions.vector_store import VectorRows
 
     notices = kb.vectors.notices

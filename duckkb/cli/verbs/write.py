@@ -1,4 +1,4 @@
-"""put, delete, rename, import: everything or nothing, one receipt line."""
+"""The verbs put, delete, rename and import: all or nothing, with one receipt line."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
 _SHOWN = 20
-"""How many lines of an import's patch a dry run shows on a terminal."""
+"""The lines of an import's patch that a dry run shows on a terminal."""
 
 
 @verb("put", action="put")
@@ -128,7 +128,7 @@ def import_command(
 
 
 def _print_batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> None:
-    """One line of counts that add up to the lines read; on stderr a line for each record that was left out."""
+    """Print counts that add up to the lines read, and on stderr a line for each omitted record."""
     for findings in receipt.errors:
         first = findings[0]
         where = f"line {first.line}" if first.line else first.path
@@ -155,7 +155,7 @@ def _make_batch_error(receipt: "Receipt") -> "InvalidRecord":
 
 
 def _parse_pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
-    """What an option that is given as A=B, more than once, says."""
+    """Parse a repeated option of the form A=B."""
     values: dict[str, str] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -169,7 +169,7 @@ def _parse_pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = True) -> None:
-    """A dry run prints the patch alone; a write prints one receipt line."""
+    """Print the patch of a dry run, or one receipt line of a write."""
     from duckkb.actions.registry.record_lines import receipt_line
 
     if receipt.dry_run:
@@ -186,7 +186,7 @@ def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: boo
 
 
 def _describe_import(summary: "ImportSummary") -> "Iterator[str]":
-    """What an import would write: the types of columns and the first records."""
+    """Yield what an import would write: the types of columns and the first records."""
     if summary.types:
         yield "types: " + ", ".join(f"{name} {type}" for name, type in summary.types.items())
     for fields in summary.first:
@@ -196,6 +196,6 @@ def _describe_import(summary: "ImportSummary") -> "Iterator[str]":
 
 
 def _read_proposal() -> "Mapping[str, Any]":
-    """What `duckkb propose` adds to a receipt."""
+    """Return what `duckkb propose` adds to a receipt."""
     describe_proposal: Callable[[], Mapping[str, Any]] | None = read_front_options().get("proposed")
     return describe_proposal() if describe_proposal else {}

@@ -1,6 +1,6 @@
-"""arch: a graph of the code around a base, written by a command of its own choice, as nodes and edges of the base.
+"""The action arch: a graph of the code around a base, written by a configured command, as nodes and edges.
 
-The command runs outside of the base, and only what it wrote is taken in: through the commit protocol, as any records are.
+The command runs outside the base. Only its output is imported, through the commit protocol as any records are.
 """
 
 import hashlib
@@ -64,8 +64,7 @@ Graph = tuple[NodeType, EdgeType]
 
 
 class ArchImport(Struct, frozen=True):
-    """What an import did: how many nodes and edges the graph has, the commit that it is of (None: not known), what became of
-    the records."""
+    """The result of an import: the graph's nodes, edges and commit (None: unknown), and what became of records."""
 
     name: str
     nodes: int
@@ -76,19 +75,22 @@ class ArchImport(Struct, frozen=True):
 
 
 class Architecture:
-    """`kb.arch`: graphs of code. Nodes are records of the type `name`, edges of `NAME_links`."""
+    """The actions `kb.arch` on graphs of code. Nodes are records of the type `name`, edges of `NAME_links`."""
 
     def __init__(self, base: BaseNow) -> None:
         self._base = base
 
     def status(self, name: str = NAME) -> dict[str, Any]:
-        """As `arch_status`."""
+        """Return the state of a graph. As `arch_status`."""
         with self._base() as base:
             return arch_status(base, name)
 
     def build(self, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport:
-        """Run the command and import what it wrote. Raises `errors.UsageError` (E_CONFIG) where there is none,
-        `errors.Refused` (E_UNTRUSTED; E_REFUSED where it fails), and as `import_file`."""
+        """Run the command and import its output.
+
+        Raises `errors.UsageError` (E_CONFIG) without a command, `errors.Refused` (E_UNTRUSTED; E_REFUSED where
+        it fails), and as `import_file`.
+        """
         with self._base() as base:
             command = _require_command(base)
             _find_graph(base, name)
@@ -109,8 +111,11 @@ class Architecture:
         return self._take_in(graph, name, note, allow_shrink)
 
     def import_file(self, path: str | Path, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport:
-        """Import a graph; nothing is run. Raises `errors.UsageError` (E_PATH), `errors.InvalidRecord` with everything that is
-        wrong with the graph, `errors.Refused` (E_SHRINK), `errors.Conflict` (E_EXISTS)."""
+        """Import a graph from a file; nothing is run.
+
+        Raises `errors.UsageError` (E_PATH), `errors.InvalidRecord` with all problems of the graph,
+        `errors.Refused` (E_SHRINK), `errors.Conflict` (E_EXISTS).
+        """
         with self._base() as base:
             data, home = _read_content(regular_file(base, path, "a graph")), home_of(base.root)
             _find_graph(base, name)
@@ -118,8 +123,7 @@ class Architecture:
         return self._take_in(graph, name, {"commit": graph.commit}, allow_shrink)
 
     def refresh(self, name: str = NAME, *, allow_shrink: bool = False) -> ArchImport | None:
-        """`build` where the code, the command or the records are others than after the last build on this machine; else
-        None."""
+        """Run `build` where code, command or records changed since the last build here; else return None."""
         with self._base() as base:
             _require_command(base)
             if not _is_stale(base, name):
@@ -130,7 +134,7 @@ class Architecture:
         with self._base() as base:
             if _find_graph(base, name) is None:
                 _define(base, name)
-        with self._base() as base:  # with the types that were defined
+        with self._base() as base:  # now with the new types
             kinds = _find_graph(base, name)
             assert kinds is not None, "just defined"
             upserts = (_upsert(kinds[0], graph.nodes), _upsert(kinds[1], graph.edges))
@@ -141,8 +145,12 @@ class Architecture:
 
 
 def arch_status(base: Base, graph: str = NAME) -> dict[str, Any]:
-    """Whether a command is configured and trusted; the commit of the last import on this machine, HEAD, by how many commits that
-    is ahead, whether `refresh` would build; nodes and edges. None stands for what is not known."""
+    """Return the state of a graph of code.
+
+    It says whether a command is configured and trusted, and whether `refresh` would build. It has the commit of
+    the last import on this machine, HEAD, and the number of commits between; nodes and edges. None means
+    unknown.
+    """
     settings, types, commit = base.settings.arch, _find_graph(base, graph), _load_note(base, graph).get("commit")
     head = repository.head_commit(base.root)
     ahead = ["rev-list", "--count", "--end-of-options", f"{commit}..HEAD"]
@@ -162,7 +170,7 @@ def arch_status(base: Base, graph: str = NAME) -> dict[str, Any]:
 
 
 def find_graph(base: Base, name: str) -> Graph | None:
-    """The types of the graph of this name; their definition says that they are such."""
+    """Return the types of the graph of this name; None where their definition does not declare a graph."""
     kind, edge = base.ontology.nodes.get(name), base.ontology.edges.get(f"{name}_links")
     if kind is None or edge is None or kind.schema.get("x-arch") is not True:
         return None
@@ -170,13 +178,15 @@ def find_graph(base: Base, name: str) -> Graph | None:
 
 
 def graphs(base: Base) -> Iterator[Graph]:
-    """Those of all graphs that were imported."""
+    """Yield the types of each imported graph."""
     return (graph for name in base.ontology.nodes if (graph := find_graph(base, name)) is not None)
 
 
 def remove_graph(base: Base, graph: Graph, again: str) -> Changed:
-    """Delete the records of a graph and its definition, as `collecting.remove_types`. Raises `errors.Refused` where that stands in no
-    file of its own."""
+    """Delete the records of a graph and its definition, as `collecting.remove_types`.
+
+    Raises `errors.Refused` where the definition has no file of its own.
+    """
     name, path = graph[0].name, _format_path(graph[0].name)
     with writable(base):
         stored_file = journal.read_target(base.root, path)
@@ -188,7 +198,7 @@ def remove_graph(base: Base, graph: Graph, again: str) -> Changed:
 
 
 def _find_graph(base: Base, name: str) -> Graph | None:
-    """The types of a graph; None where they are not defined. Raises `errors.Conflict` (E_EXISTS) for a name that is taken."""
+    """Return the types of a graph; None where undefined. Raises `errors.Conflict` (E_EXISTS) for a taken name."""
     graph, clashing_type = find_graph(base, name), base.ontology.find(name) or base.ontology.find(f"{name}_links")
     if graph is None and clashing_type is not None:
         raise _report_conflict(f"{clashing_type.name} ({clashing_type.place}) exists already, and is no graph of code")
@@ -220,7 +230,7 @@ def _format_path(name: str) -> str:
 
 
 def _require_command(base: Base) -> str:
-    """The command that writes the graph; raises where there is none, or this machine has not accepted it."""
+    """Return the command that writes the graph; raises where there is none, or this machine does not trust it."""
     if (command := base.settings.arch.command) is None:
         message = "no command that writes a graph of the code is configured"
         raise UsageError(message, code="E_CONFIG", suggestion="set `arch.command` in config.yaml")
@@ -241,19 +251,19 @@ def _read_content(path: Path) -> bytes:
 
 
 def home_of(root: Path) -> Path:
-    """The folder of the code: the work tree around the base, the base itself without git."""
+    """Return the folder of the code: the work tree around the base, or the base itself without git."""
     checkout = run.find_repository(root)
     return checkout.work_tree if checkout else root.resolve()
 
 
 def _is_stale(base: Base, name: str) -> bool:
-    """Whether the records are not those that the last build on this machine made of the code as it is."""
+    """Return whether the records differ from those that the last build here would make of the code as it is."""
     kinds, note = _find_graph(base, name), _load_note(base, name)
     return kinds is None or note.get("records") != _digest_records(base, kinds) or note.get("state") != _state(base)
 
 
 def _digest_records(base: Base, kinds: Graph) -> str:
-    """A digest of the records of a graph."""
+    """Return a digest of the records of a graph."""
     digests = [
         (path, part.digest) for path, part in base.tree.parts.items() if part.kind.name in {kind.name for kind in kinds}
     ]
@@ -261,20 +271,20 @@ def _digest_records(base: Base, kinds: Graph) -> str:
 
 
 def _state(base: Base) -> str:
-    """A digest of the command and of every file of the code: of those that git does not ignore, but for the base's own."""
+    """Return a digest of a file's content, or a link's target; the digest of no bytes for anything else."""
     home, digest = home_of(base.root), hashlib.sha256()
     base_folder = base.root.resolve().relative_to(home).as_posix()
     truth = tuple(path if base_folder == "." else f"{base_folder}/{path}" for path in _TRUTH)
     digest.update(repr((base.settings.arch.command, base.settings.arch.output)).encode())
     for path in sorted(_list_files(base.root, home)):
         if not path.startswith(truth):
-            with suppress(OSError):  # gone since, or not for us to read
+            with suppress(OSError):  # gone since, or unreadable
                 digest.update(repr((path, _digest_content(home / path))).encode())
     return digest.hexdigest()
 
 
 def _digest_content(path: Path) -> str:
-    """What a file holds, as a digest, or where a link leads; nothing of what else there may be in its place."""
+    """Return a digest of a file's content or of a link's target; empty for anything else."""
     mode = path.lstat().st_mode
     if stat.S_ISLNK(mode):
         return str(path.readlink())
@@ -283,7 +293,7 @@ def _digest_content(path: Path) -> str:
 
 
 def _list_files(root: Path, home: Path) -> Iterator[str]:
-    """The files below the folder of the code, relative to it."""
+    """Yield the files below the folder of the code, relative to it."""
     if run.find_repository(root) is not None:
         listing = run.output(root, ["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         yield from {os.fsdecode(name) for name in listing.split(b"\0") if name}

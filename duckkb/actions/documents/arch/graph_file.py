@@ -1,5 +1,7 @@
-"""A graph of code as tools write it, node-link JSON (networkx, d3, graphify), as the records that are made of it; or everything
-that is wrong with it. Pure: bytes in, values out."""
+"""Reading of a graph of code in node-link JSON (networkx, d3, graphify) into records, or all its problems.
+
+Pure: bytes in, values out.
+"""
 
 import posixpath
 import re
@@ -26,10 +28,10 @@ _TEXTS = {
 }
 _NODE = {"label": ("label", "name"), **_TEXTS}
 _EDGE = {"relation": ("relation", "type", "label"), "file": _TEXTS["file"], "location": _TEXTS["location"]}
-"""By field of a record the attributes that give it: the first that is there."""
+"""By field of a record, the attributes that may give it; the first present one does."""
 _CONFIDENCE = ("confidence_score", "confidence")
 _WORDS = {"EXTRACTED": 1.0, "INFERRED": 0.5, "AMBIGUOUS": 0.2}
-"""What graphify says in words, as numbers of its own."""
+"""The words with which graphify grades edges, as its own numbers."""
 _UNNAMED = "related"
 _OF_GRAPH = {"nodes", "links", "edges", "directed", "multigraph", "graph", "built_at_commit"}
 _OF_NODE = {"id", *(name for names in _NODE.values() for name in names)}
@@ -39,7 +41,7 @@ _MOST_NAMED = 8
 
 
 class CodeGraph(Struct, frozen=True):
-    """Nodes as fields of records, edges too; the `commit` of which the tool says that it saw it, None where it says nothing."""
+    """A graph: nodes and edges as fields of records, and the `commit` that the tool recorded (None: none)."""
 
     nodes: Sequence[Mapping[str, Any]]
     edges: Sequence[Mapping[str, Any]]
@@ -48,8 +50,10 @@ class CodeGraph(Struct, frozen=True):
 
 
 def read_graph(data: bytes, path: str, home: str) -> CodeGraph:
-    """The graph that a file at `path` holds. Files of the code are named from its folder `home` on. Raises
-    `errors.InvalidRecord` with what is wrong with it, the first hundred problems by JSON pointer."""
+    """Read a graph from a file at `path`; files of the code are named relative to its folder `home`.
+
+    Raises `errors.InvalidRecord` with its first hundred problems by JSON pointer.
+    """
     too_long = Finding("E_TOO_LARGE", f"a graph has at most {LARGEST:,} bytes")
     value, wrong = parse_whole(data, _LIMITS) if len(data) <= LARGEST else (None, [too_long])
     reading = _GraphReading(home, wrong)
@@ -76,7 +80,7 @@ def read_graph(data: bytes, path: str, home: str) -> CodeGraph:
 
 
 class _GraphReading(Struct):
-    """What was read so far, by identity; where ids stand; what is wrong, what is left out, and how many edges were joined."""
+    """The state of reading: nodes by identity, places of ids, problems, omissions, and the number of merged edges."""
 
     home: str
     wrong: list[Finding]
@@ -101,7 +105,7 @@ class _GraphReading(Struct):
     def _iter_objects(
         self, graph: Mapping[str, Any], name: str, known_names: set[str]
     ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """The objects of a list with their places; none once there is more wrong than is told."""
+        """Yield the objects of a list with their places; stops once there are more problems than are reported."""
         values = graph.get(name)
         if not isinstance(values, list):
             self.problem(f"/{name}", f"is {show_value(values)}, not a list")
@@ -151,7 +155,7 @@ class _GraphReading(Struct):
     def _read_texts(
         self, place: str, attributes: Mapping[str, Any], field_sources: Mapping[str, tuple[str, ...]]
     ) -> dict[str, str]:
-        """The fields that are texts on the one hand, and given on the other."""
+        """Return the given attributes as the text fields of a record, by `field_sources`."""
         texts = {}
         for field_name, names in field_sources.items():
             name = next((name for name in names if attributes.get(name) not in (None, "")), "")
@@ -165,11 +169,11 @@ class _GraphReading(Struct):
         return texts
 
     def _file(self, name: str) -> str:
-        """A file as every clone names it."""
+        """Return a file's name as every clone has it."""
         return posixpath.normpath(name.replace("\\", "/")).removeprefix(f"{self.home}/")
 
     def _read_confidence(self, place: str, edge: Mapping[str, Any]) -> dict[str, Any]:
-        """`confidence`, 0 to 1, and `evidence`: the word that stands for it, or beside it."""
+        """Return `confidence`, 0 to 1, and `evidence`: the word that stands for it, or accompanies it."""
         scores = {name: edge[name] for name in _CONFIDENCE if edge.get(name) is not None}
         word = scores.pop("confidence") if isinstance(scores.get("confidence"), str) else None
         for name, value in scores.items():
@@ -195,12 +199,12 @@ class _GraphReading(Struct):
 
 
 def _normalize_text(value: Any) -> Any:
-    """A text in the one form that it has in records, also of a whole number; anything else as it is."""
+    """Return a text, or an integer as text, in the normal form of records; anything else as it is."""
     if type(value) is int:
         return str(value)
     return unicodedata.normalize("NFC", value) if isinstance(value, str) else value
 
 
 def _rank_edge(edge: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The order in which one of several edges that are alike is kept, whatever the order of the file."""
+    """Return the sort key by which one of several equal edges is kept, whatever the order of the file."""
     return (-edge.get("confidence", 0.0), *(edge.get(name, "") for name in ("file", "location", "evidence")))

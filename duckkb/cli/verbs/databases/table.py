@@ -1,4 +1,4 @@
-"""table: search over tables of a PostgreSQL with pgvector. Needs no knowledge base; one around gives its models."""
+"""The verb table: search over tables of a PostgreSQL with pgvector, with or without a base for its models."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -125,7 +125,7 @@ def _print_rows(rows: "Sequence[dict[str, Any]]", remedy: str) -> None:
 
 
 def _read(how: dict[str, Any]) -> dict[str, Any]:
-    """Options as arguments of the library."""
+    """Convert options to arguments of the library."""
     condition, columns = how.pop("given"), how.pop("select")
     return {**how, "select": list(columns) or None, "filter": None if condition is None else _parse_filter(condition)}
 

@@ -1,4 +1,4 @@
-"""mcp: the base behind the Model Context Protocol."""
+"""The verb mcp: the base behind the Model Context Protocol."""
 
 from typing import TYPE_CHECKING, Any, cast
 

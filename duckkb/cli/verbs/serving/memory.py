@@ -1,4 +1,4 @@
-"""memory: what agents remember, by scope and key."""
+"""The verb memory: what agents remember, by scope and key."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""publish: a commit, to a database that answers in place of a clone."""
+"""The verb publish: a commit, to a database that answers in place of a clone."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""serve: the base behind HTTP, and the base kept warm for the next commands."""
+"""The verb serve: the base behind HTTP, and a warm process for the next commands."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -79,7 +79,7 @@ reaching = options.several(
 
 
 def add_log_options(default: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
-    """What a server says of requests; `default` without an option."""
+    """Add the options of the request log; `default` is its level without an option."""
     return options.several(
         click.option(
             "--log",
@@ -100,7 +100,7 @@ def add_log_options(default: str) -> Callable[[click.decorators.FC], click.decor
 
 
 def log_of(given: Mapping[str, Any]) -> "Log":
-    """Which lines are said, by `--log-level` where that is given."""
+    """Return the log that the options ask for, with `--log-level` in preference."""
     level = given["log_level"]
     log: Log = given["log"] if level is None else "requests" if level in ("DEBUG", "INFO") else "off"
     return log
@@ -232,7 +232,7 @@ def serve_stop_command(*, warm: bool) -> None:
 
 
 def _serve_warm(ctx: click.Context, idle: float, *, in_background: bool) -> None:
-    """Start a warm process, or be it."""
+    """Start a warm process, or become one."""
     warm_names = ("warm", "idle", "in_background")
     http_params = [param for param in ctx.command.params if param.expose_value and param.name not in warm_names]
     if option_names := [
@@ -259,8 +259,11 @@ def _serve_warm(ctx: click.Context, idle: float, *, in_background: bool) -> None
 
 
 def again(ctx: click.Context, *unless_said: str) -> list[str]:
-    """The command line of the same server in the background; with an option and its value `unless_said` otherwise: one that nobody
-    watches says nothing of requests."""
+    """Return the command line that starts the same server in the background.
+
+    `unless_said` is an option with its value, added where the caller did not give it: a server that nobody
+    watches logs no requests.
+    """
     words = [str(ctx.info_name), "--in-background", *(["--lenient"] if read_front_options().get("lenient") else [])]
     words += ["--lock-timeout", str(lock_timeout())]
     words += ["--backend", backend] if (backend := read_backend()) else []
@@ -273,7 +276,7 @@ def again(ctx: click.Context, *unless_said: str) -> list[str]:
 
 
 def read_open_options() -> "OpenOptions":
-    """As the options of all verbs say."""
+    """Return the opening options that the options of all verbs describe."""
     from duckkb.actions.folder import OpenOptions
 
     return OpenOptions(bool(read_front_options().get("lenient")), lock_timeout(), backend=read_backend())

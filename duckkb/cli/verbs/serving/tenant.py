@@ -1,4 +1,4 @@
-"""tenant: who may ask a base that is served, and what for."""
+"""The verb tenant: who may ask a served base, and for what."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
