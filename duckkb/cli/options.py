@@ -50,7 +50,8 @@ class Format(click.Choice[str]):
     `markdown` are one: the verb's own document where it has one, else a table."""
 
     def __init__(self, *own: str) -> None:
-        super().__init__((*own, *(name for name in formats.FORMATS if name != "md" or "markdown" not in own)))
+        shared = (name for name in formats.FORMATS if name != "md" or "markdown" not in own)
+        super().__init__(tuple(dict.fromkeys((*own, *shared))))
 
     @property
     def help(self) -> str:
