@@ -56,7 +56,8 @@ class Format(click.Choice[str]):
     """
 
     def __init__(self, *own: str) -> None:
-        super().__init__((*own, *(name for name in formats.FORMATS if name != "md" or "markdown" not in own)))
+        shared = (name for name in formats.FORMATS if name != "md" or "markdown" not in own)
+        super().__init__(tuple(dict.fromkeys((*own, *shared))))
 
     @property
     def help(self) -> str:

@@ -1,7 +1,7 @@
 """Every setting and environment variable of duckkb, once: the loader, the example file and the docs read these."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import reduce
 from operator import attrgetter
@@ -290,15 +290,13 @@ SECTIONS: Mapping[str, str] = {
 }
 
 _OF_THE_BASE = ("layout.part", "merge.granularity", "global.models", "include")
-"""Settings without an environment variable: how truth is written and merged, and settings that are not single
-values."""
+"""Settings that no variable changes: how truth is written and merged, and what is no single value."""
 SETTING_VARIABLES: Mapping[str, Key] = {
     "DUCKKB_" + key.name.removeprefix("global.").replace(".", "_").upper(): key
     for key in KEYS
     if key.name not in _OF_THE_BASE
 }
-"""The environment variables that override a setting for one process: DUCKKB_RERANK_TIMEOUT_MS for
-`global.rerank.timeout_ms`."""
+"""Every environment variable that stands over a setting for one process: DUCKKB_RERANK_TIMEOUT_MS over `global.rerank.timeout_ms`."""
 
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
@@ -315,7 +313,7 @@ VARIABLES: Mapping[str, str] = {
     "XDG_CACHE_HOME": "The user's cache folder; duckkb uses `duckkb` in it. Default ~/.cache.",
     "XDG_STATE_HOME": "The user's state folder; duckkb keeps what was trusted there, and this machine's `settings.json`. Default ~/.local/state.",
 }
-"""Every environment variable that duckkb reads, except for those that the configuration names in `api_key_env`."""
+"""Every environment variable that duckkb reads. Those of `api_key_env` are named by the configuration instead."""
 
 
 def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> Settings:
@@ -336,13 +334,14 @@ def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> 
     for variable, text in (variables or {}).items():
         key = SETTING_VARIABLES[variable]
         values[key.name], origins[key.name] = _read_variable(root, variable, text), variable
-    _check_model(sections[("global",)], values)
-    _check_model_names(sections[("global",)], values)
+    problems = [*_check_model(values), *_check_model_names(values)]
     if values["global.models"]:
-        from duckkb.llm.registry import read_models  # few bases configure any
+        from duckkb.llm.registry import read_models  # few bases have any
 
         values["global.models"] = read_models(sections[("global",)].sub("models"), origins)
-    _check_answer_model(sections[("global",)], values)
+    problems += _check_answer_model(values)
+    for problem in problems:
+        _report(root, problem, origins[problem[0]])
     return _make_settings(values, origins)
 
 
@@ -373,32 +372,43 @@ def _list_paths() -> dict[tuple[str, ...], tuple[str, ...]]:
 
 
 _PATHS = _list_paths()
-_ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name with several
+_ELSEWHERE = {key.leaf: key.name for key in reversed(KEYS)}  # the first place of a name that stands in several
+_Problem = tuple[str, str, str]  # of a setting: its name, what is wrong, what to do
 
 
-def _check_model(section: Section, values: Mapping[str, Any]) -> None:
+def _check_model(values: Mapping[str, Any]) -> Iterator[_Problem]:
     model = values["global.embedding_model"]
     is_known = model in (DEFAULT_MODEL, NO_MODEL, *KNOWN_MODELS)
     if not is_known and values["global.embedding.base_url"] is None:
         remedy = f"set `global.embedding.base_url`, or use {DEFAULT_MODEL} or {NO_MODEL}"
-        section.problem("needs an endpoint: this model does not come with duckkb", "embedding_model", remedy=remedy)
+        yield "global.embedding_model", "needs an endpoint: this model does not come with duckkb", remedy
 
 
-def _check_model_names(section: Section, values: Mapping[str, Any]) -> None:
+def _check_model_names(values: Mapping[str, Any]) -> Iterator[_Problem]:
     """Check that models asked at endpoints have names, which their requests and cached answers need."""
     for name in ("rerank", "expand"):
         method = values[f"global.{name}.method"]
         if method in ("http", "tei", "chat") and values[f"global.{name}.model"] is None:
-            remedy = f"set `global.{name}.model`"
-            section.sub(name).problem(f"{method} needs the name of a model", "method", remedy=remedy)
+            yield f"global.{name}.method", f"{method} needs the name of a model", f"set `global.{name}.model`"
 
 
-def _check_answer_model(section: Section, values: Mapping[str, Any]) -> None:
+def _check_answer_model(values: Mapping[str, Any]) -> Iterator[_Problem]:
     """Check that the model that answers questions is a row of the registry."""
     model, models = values["global.ask.model"], values["global.models"]
     if model is not None and model not in models:
         remedy = suggest_known_names(model, models) if models else "add it to `global.models`"
-        section.sub("ask").problem(f"there is no chat model {show_value(model)}", "model", remedy=remedy)
+        yield "global.ask.model", f"there is no chat model {show_value(model)}", remedy
+
+
+def _report(root: Section, problem: _Problem, origin: str) -> None:
+    """Note a problem where its value stands: at the line of the file, or with the variable that gave it."""
+    name, message, remedy = problem
+    if origin in SETTING_VARIABLES:
+        message, remedy = f"{origin} of the environment: {message}", f"{remedy}, or unset {origin}"
+        root.found.append(Finding(root.code, message, field=name, remedy=remedy))
+    else:
+        *path, leaf = name.split(".")
+        _find_section(root, tuple(path)).problem(message, leaf, remedy=remedy)
 
 
 def _make_settings(values: Mapping[str, Any], origins: Mapping[str, str]) -> Settings:

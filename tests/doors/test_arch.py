@@ -319,6 +319,21 @@ def test_how_many_hints_there_are_and_how_sure_is_a_setting(code: Path) -> None:
     assert nothing.code == 1 and json.loads(nothing.out) == {"hints": []} and nothing.error["code"] == "E_NO_RESULTS"
 
 
+@pytest.mark.parametrize("label", ["renew_certificate()", "renewCertificate()", "TLSRenewCertificate.py"])
+def test_a_question_names_a_function_by_all_parts_of_its_name(notes: Path, label: str) -> None:
+    nodes = [{"id": name, "label": name, "source_file": "src/tls.py"} for name in (label, "main()", "renew_all()")]
+    calls = [
+        {"source": "main()", "target": other, "relation": "calls", "confidence_score": 1}
+        for other in (label, "renew_all()")
+    ]
+    assert _import(notes, {"nodes": nodes, "links": calls}).code == 0
+    hints = run_in(notes, ["arch", "query", "how do we renew a TLS py certificate, 证书"]).lines
+    assert [(hint["of"], hint["label"]) for hint in hints] == [(label, "main()")], (
+        "renew_all has a part that is not asked"
+    )
+    assert run_in(notes, ["arch", "query", "renew it"]).code == 1
+
+
 def test_an_update_refreshes_the_graph_of_the_code_where_that_is_asked(code: Path) -> None:
     assert run_in(code, ["trust"]).code == 0
     assert run_in(code, ["update"]).code == 0 and run_in(code, ["arch", "status"]).line["nodes"] == 0

@@ -222,6 +222,14 @@ def test_a_format_that_is_wrong_is_refused_with_what_is_right(base: Path, args: 
     assert not (base / "out.csv").exists()
 
 
+@pytest.mark.parametrize("verb", ["list", "search", "query", "multi-get", "diff"])
+def test_the_help_of_a_verb_names_each_format_once(base: Path, verb: str) -> None:
+    text = " ".join(run_in(base, [verb, "--help"]).out.split())
+    (listed,) = re.findall(r"How results are printed: ([^.]+)\.", text)
+    names = re.findall(r"\w+", re.sub(r"\(.*?\)", "", listed))
+    assert len(names) >= 4 and sorted(names) == sorted(set(names))
+
+
 def test_with_format_json_errors_are_objects_too(base: Path) -> None:
     for args in (["get", "Note", "ghost", "--format", "json"], ["--format=json", "get", "Note", "ghost"]):
         ran = run_in(base, args)

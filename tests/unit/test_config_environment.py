@@ -103,6 +103,24 @@ def test_a_variable_stands_over_its_setting_for_one_process(tmp_path: Path, vari
         assert f"unset {variable}" in refused.value.suggestion
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "name"),
+    [
+        ("DUCKKB_EMBEDDING_MODEL", "其他模型", "global.embedding_model"),
+        ("DUCKKB_RERANK_METHOD", "http", "global.rerank.method"),
+        ("DUCKKB_ASK_MODEL", "nobody", "global.ask.model"),
+    ],
+)
+def test_what_a_variable_has_that_other_settings_do_not_fit_is_said_of_the_variable_and_of_no_line(
+    tmp_path: Path, variable: str, value: str, name: str
+) -> None:
+    with pytest.raises(OntologyError) as refused:
+        config.load(folder(tmp_path / "kb"), env(tmp_path, **{variable: value}))
+    (finding,) = refused.value.findings
+    assert (finding.path, finding.line, finding.field) == ("", 0, name) and finding.message.startswith(variable)
+    assert f"unset {variable}" in refused.value.suggestion
+
+
 def _is_taken(root: Path, tmp_path: Path, variable: str, text: str) -> bool:
     """Whether it loads: alone, or beside what it needs."""
     with suppress(OntologyError):

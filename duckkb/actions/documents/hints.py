@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from operator import itemgetter
 from typing import Any
 
@@ -18,16 +18,13 @@ from duckkb.truth.files.part import StoredRow
 
 _SHORTEST = 3  # letters of a label
 _WORDS = re.compile(r"[\w./-]+")
+_PARTS = re.compile("[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 
 
 def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tuple[dict[str, Any], ...]:
-    """Return up to `arch.hints` neighbours of what the question names, then of what the answers' files hold.
-
-    The question names nodes by label or file.
-
-    Each has `of`, `relation`, `direction`, `label`, `file` and `confidence`, which is at least
-    `arch.min_confidence`. Neighbours in other files come first, then the most certain.
-    """
+    """The neighbours, `arch.hints` at most, of what the question names by label, its parts or file, then of what stands in the files found:
+    `of`, `relation`, `direction`, `label`, `file`, `confidence`, which is at least `arch.min_confidence`. Those in other files
+    come first, then the surest."""
     words = {word.strip("./-").casefold() for word in _WORDS.findall(question)}
     words |= {re.split(r"[./]", word)[-1] for word in words} | {word.rpartition("/")[2] for word in words}
     home, files = home_of(base.root), set()
@@ -38,7 +35,7 @@ def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tup
     for kind, links in graphs(base):
         for row in base.tree.rows(kind):
             names = {_normalize_label(row), str(row.record.fields.get("file", "")).casefold()} - {""}
-            is_match = not words.isdisjoint(names)
+            is_match = not words.isdisjoint(names) or _has_parts(words, _label(row))
             if is_match or row.record.fields.get("file") in files:
                 for rank, edge, line in _iter_neighbors(base, kind, row, links):
                     if (line["confidence"] or 1) < base.settings.arch.min_confidence:
@@ -82,6 +79,12 @@ def _iter_neighbors(
 
 def _label(row: StoredRow) -> str:
     return str(row.record.fields.get("label", row.record.identity[0]))
+
+
+def _has_parts(words: Set[str], label: str) -> bool:
+    """Whether a label has several parts, as `renew_certificate()` and `getUserName` have, and all are among the words."""
+    parts = {part.lower() for part in _PARTS.findall(label) if len(part) > 1}
+    return len(parts) > 1 and parts <= words
 
 
 def _normalize_label(row: StoredRow) -> str:
