@@ -47,10 +47,11 @@ class VerbGroup(click.Group):
         if args == ["version"]:
             _print_version(ctx, ctx.command.params[0], True)
         if args and args[0] not in BY_NAME:
+            from duckkb.cli.other_tools import find_command
             from duckkb.cli.slips import NoSuchVerb, find_meaning
 
             word, meant = find_meaning(args)
-            raise NoSuchVerb(word, list(BY_NAME), ctx, meant)
+            raise NoSuchVerb(word, list(BY_NAME), ctx, meant, find_command(ctx, args))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -186,6 +187,18 @@ def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
         from duckkb.cli.advice import correct
 
         again = correct(args, *problem.correction)
+    if not again and problem.code in (
+        "E_UNKNOWN_TYPE",
+        "E_NOT_FOUND",
+        "E_REVISION",
+        "E_PATH",
+        "E_USAGE",
+        "E_IDENTITY",
+        "E_INVALID",
+    ):
+        from duckkb.cli.advice import advise_refused
+
+        again = advise_refused(duckkb, args)
     suggestion = again or problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
     details = dict(problem.details)
     outcome = details.pop("outcome", None)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from duckkb.cli.line_words import is_query
 
@@ -15,7 +16,7 @@ def _build_word_index(words_by_meaning: Mapping[str, str]) -> Mapping[str, tuple
 
 VERBS = _build_word_index({
     "find": "grep rg lookup retrieve select where filter",
-    "put": "add upsert insert set save store create write edit",
+    "put": "add upsert insert set save store create write edit patch",
     "get": "show read fetch cat view open",
     "delete": "rm remove del drop unset",
     "list": "all dir scan rows records head",
@@ -23,14 +24,14 @@ VERBS = _build_word_index({
     "import": "load ingest",
     "export": "dump",
     "rename": "mv move",
-    "sql": "exec",
+    "sql": "exec psql duckdb sqlite3 sqlite mysql",
     "count": "length",
     "sql 'SHOW TABLES'": "tables .tables",
     "status": "stats info",
-    "schema": "types describe explain",
+    "schema": "types describe explain inspect",
     "embed": "embedding",
     "log": "history",
-    "check": "validate lint fix verify",
+    "check": "validate lint fix verify fsck",
     "branches": "pr",
     "fmt": "format",
     "graph neighbors": "neighbors edges related links",
@@ -83,11 +84,11 @@ OPTIONS = _build_word_index({
     "--after": "--cursor --start-after --from --since",
     "--yes or --allow-shrink or --force": "--force --confirm -y --assume-yes",
     "--similar": "--semantic",
-    "--match": "--keyword --text --fts",
+    "--match": "--keyword --text --fts --contains --like --words",
     "--merge": "--upsert --patch --partial",
     "--dry-run": "--dry",
     "--kb": "--base --db --database --path --index",
-    "--at or --since": "--ref",
+    "--at or --since": "--ref --version --revision --rev --commit --as-of",
     "--if-match": "--etag",
     "--policy": "--template",
     "--params": "--config",
@@ -97,6 +98,8 @@ OPTIONS = _build_word_index({
     "--branch": "-b",
     "--label": "--edge --relation",
     "--budget": "--tokens --max-tokens",
+    "--id": "--pk --primary-key --key --id-field --primary",
+    "--port": "-p",
 })  # fmt: skip
 MODES = _build_word_index({
     "--similar or vsearch": "similar semantic vector dense embedding meaning s",
@@ -120,6 +123,8 @@ UNDONE = (
     "and `duckkb diff HEAD..HEAD~1 --format patch | duckkb apply -` the last commit"
 )
 """What other tools have a verb for: how a change is undone here, by what is committed of it."""
+OF_DOCUMENTS = ("search", "vsearch", "query")
+"""Verbs that search documents."""
 PROPOSED = ("put", "import", "delete", "rename")
 """Verbs that `propose` takes, with the branch in front of them."""
 
@@ -138,18 +143,39 @@ def near_options(problem: click.NoSuchOption) -> list[str]:
     return difflib.get_close_matches(problem.option_name, names, 2, _NEAR)
 
 
+class Slip(Struct, frozen=True):
+    """What the verbs say of a line: the context and the error, or the words that have no place."""
+
+    ctx: click.Context
+    problem: click.ClickException | None = None
+    extra: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> list[str]:
+        """The verbs of the line."""
+        return self.ctx.command_path.split()[1:]
+
+
 class NoSuchVerb(click.UsageError):
     """A verb that there is not; `better` is the one that is meant, empty where nobody can tell."""
 
-    def __init__(self, word: str, known: Sequence[str], ctx: click.Context, meant: Sequence[str] = ()) -> None:
+    def __init__(
+        self, word: str, known: Sequence[str], ctx: click.Context, meant: Sequence[str] = (), command: str = ""
+    ) -> None:
         import difflib
 
-        near = [verb for verb in meant if verb.split()[0] in known] or difflib.get_close_matches(word, known, 1, 0.7)
+        near = (
+            []
+            if command
+            else [verb for verb in meant if verb.split()[0] in known] or difflib.get_close_matches(word, known, 1, 0.7)
+        )
         is_first = ctx.parent is None
         if is_first and word in UNDOING:
             near, hint = [], f"To undo: {UNDONE}."
         elif is_first and word in OF_GIT:
             near, hint = [], f"Did you mean git {word}?"
+        elif command:
+            hint = f"Did you mean {command}?"
         else:
             hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
         self.word, self.better = word, near[0] if near else ""
