@@ -405,6 +405,8 @@ def _suggest_value(problem: click.BadParameter, slip: Slip, args: _Line) -> Iter
         near = difflib.get_close_matches(value.lower(), param.type.choices, 1)
         yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
     if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
+        groups = [word for word in args if re.match("-[a-z]{2}", word) and word[:2] in param.opts]
+        yield from ([word for word in args if word != group] for group in groups)
         for plain in (plain for spelling in param.opts for plain in drop_option(spelling, args)):
             asks_all = slip.path == ["find"] and len(select_arguments(slip.ctx, plain)) == 2
             yield replace_word(plain, "find", "list") if asks_all else plain

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from duckkb.errors import DuckkbError, Finding
 
 
+_REFUSED_NAMES = ("E_UNKNOWN_TYPE", "E_NOT_FOUND", "E_REVISION", "E_PATH", "E_USAGE", "E_IDENTITY", "E_INVALID")
+"""Codes of errors that name what a base does not have, as a line of another program may."""
 _MOST_FINDINGS = 36  # lines: with the error and what to try a screen of 40
 
 
@@ -183,22 +185,14 @@ def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
     from duckkb.codes import CODES
 
     again = ""
-    if problem.correction is not None:
-        from duckkb.cli.advice import correct
-
-        again = correct(args, *problem.correction)
-    if not again and problem.code in (
-        "E_UNKNOWN_TYPE",
-        "E_NOT_FOUND",
-        "E_REVISION",
-        "E_PATH",
-        "E_USAGE",
-        "E_IDENTITY",
-        "E_INVALID",
-    ):
+    if problem.code in _REFUSED_NAMES:
         from duckkb.cli.advice import advise_refused
 
         again = advise_refused(duckkb, args)
+    if not again and problem.correction is not None:
+        from duckkb.cli.advice import correct
+
+        again = correct(args, *problem.correction)
     suggestion = again or problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
     details = dict(problem.details)
     outcome = details.pop("outcome", None)

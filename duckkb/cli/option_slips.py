@@ -41,7 +41,10 @@ def suggest_alternative(option: str, slip: Slip, args: Line, known_options: Sequ
         (plain, *_) = [*drop_option(option, args)]
         if slip.path == ["find"] and len(select_arguments(slip.ctx, plain)) > 2 and value.isidentifier():
             yield f"{format_command(drop_flag('--json', plain))} | jq -sc {shell_word(f'sort_by(.{value})[]')}"
-        yield ["sql", f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'} LIMIT 10"]
+        yield [
+            "sql",
+            f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'}{' DESC' * (option == '--desc')} LIMIT 10",
+        ]
     elif option in ("--all", "--force", "--rebuild") and slip.path == ["embed"]:
         yield ["index", "build"]
     elif option in ("--group-by", "--by", "--group", "--groupby") and value and slip.path == ["count"]:

@@ -10,9 +10,18 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from duckkb.cli.base_types import base_root, base_types, find_first_identity, find_record_types, is_revision, type_names
+from duckkb.cli.base_types import (
+    base_root,
+    base_types,
+    find_first_identity,
+    find_fitting_type,
+    find_record_types,
+    is_revision,
+    type_names,
+)
 from duckkb.cli.line_words import Line
 from duckkb.cli.overview import BY_NAME
+from duckkb.cli.slips import OF_GIT, VERBS
 from duckkb.errors import shell_word
 
 _COUNT_BY = "sql 'SELECT {FIELD}, count(*) AS count FROM {TYPE} GROUP BY {FIELD} ORDER BY count DESC'"
@@ -71,6 +80,8 @@ _ROWS = {
     # searches
     f"{_GREP} WORD .": "find all {WORD} ...",
     f"{_GREP} WORD": "find all {WORD}",
+    "_search TEXT": "find all {TEXT} ...",
+    "exec|psql|duckdb|sqlite3|mysql TYPE": "sql 'SELECT * FROM {TYPE} LIMIT 10'",
     f"{_SEARCH}|find WORD TYPE": "find {TYPE} {WORD} ...",
     f"{_SEARCH}|find WORD in|from TYPE": "find {TYPE} {WORD} ...",
     f"{_SEARCH} TYPE TEXT": "find {TYPE} {TEXT} ...",
@@ -81,17 +92,14 @@ _ROWS = {
     # writes
     f"{_IMPORT} TYPE DATA": "import {TYPE} {DATA} ...",
     f"{_IMPORT} DATA": "import {TYPE} {DATA}",
-    "delete|rm DATA": f"{_DATA_IDS} {{DATA}} | {_DELETE} --dry-run",
+    "delete|rm DATA": f"{_DATA_IDS} {{DATA}} | {_DELETE} --cascade --allow-shrink --dry-run",
     "create|make|new table|collection|type WORD": "col init {WORD} --policy knowledge-base",
     "create|create-table|create-collection|new NEW_TYPE": "col init {NEW_TYPE} --policy knowledge-base",
     "create|insert|add|new TYPE": f"put {{TYPE}} {_EXAMPLE}",
     "drop|drop-table|rm|remove|delete table|collection TYPE": "col rm {TYPE}",
     "drop|drop-table|rm|rmdir TYPE": "col rm {TYPE}",
-    "truncate|empty|clear TYPE": f"export {{TYPE}} | jq -r .{{KEY}} | {_DELETE} --dry-run",
-    "cp|copy|duplicate|clone TYPE ID WORD": (
-        """export {TYPE} | jq -c --arg old {ID} --arg new {WORD} 'select(.{KEY} == $old) | .{KEY} = $new'"""
-        " | duckkb put {TYPE} -"
-    ),
+    "truncate|empty|clear TYPE": f"export {{TYPE}} | jq -r .{{KEY}} | {_DELETE} --cascade --allow-shrink --dry-run",
+    "cp|copy|duplicate TYPE ID WORD": "export {TYPE} | jq -c {COPY} | duckkb put {TYPE} -",
     "link|connect|relate|join RECORD RECORD2": "put {EDGE} {ENDS}",
     "link|connect|relate|join TYPE ID TYPE2 ID2": "put {EDGE} {ENDS}",
     "put|insert|add EDGE_TYPE EDGE_JSON": "put {EDGE_TYPE} {EDGE_JSON} ...",
@@ -103,13 +111,15 @@ _ROWS = {
     "show|view|log REF": "diff {REF}~1..{REF}",
     "diff TYPE ID": "log {TYPE} {ID}",
     "diff TYPE": "diff --stat",
+    "diff REF TYPE": "diff {REF} --stat",
+    "diff REF TYPE ID": "log {TYPE} {ID}",
     "blame|annotate FILE": "git blame {FILE}",
     "log|history FILE": "git log --oneline -n 10 -- {FILE}",
     "blame|annotate|log|history PATH_OF_TYPE": "list {PATH_OF_TYPE}",
     "annotate TYPE ID": "blame {TYPE} {ID} ...",
     "add PATH": "git add {PATH}",
     "cherry-pick|reflog|worktree|bisect|rev-parse|rev-list|shortlog|describe-tag *": "git {0} {REST}",
-    "git PLAIN *": "git {PLAIN} {REST} ...",
+    "git GIT *": "git {GIT} {REST} ...",
     f"{_PROPOSAL}": "branches",
     f"{_PROPOSAL} list|ls|status|all *": "branches",
     f"{_PROPOSAL} view|show|review|checks|get WORD": "review {WORD}",
@@ -122,7 +132,8 @@ _ROWS = {
     "repo|project|cluster|system info|view|status|show": "status",
     "repo|cluster-info|whoami|pwd|env|top": "status",
     # types, pages and tasks under other names
-    "list|show|get|ls types|type|tables|all|everything|classes|indices": "schema",
+    "list|show|get|ls types|type|all|everything|classes|indices": "schema",
+    "list|get|ls tables": "schema",
     "list|show|get|ls collections|cols|databases": "col list",
     f"list|show|get|ls branches|branch|{_PROPOSAL}": "branches",
     "list|show|get|ls policies|policy": "policy list",
@@ -155,14 +166,23 @@ _ROWS = {
 }
 """Lines without their options, by the line that is meant: words in small letters stand for themselves, those in capitals for
 what `_Matcher` says, `*` for the rest. A number is the word at this place; `...` keeps the options of the line."""
+_FIELD = re.compile(r"[A-Za-z_][\w.]*")
 _COMPARISON = re.compile(r"([A-Za-z_][\w.]*)\s*(==?|!=|<>|<=|>=|<|>)\s*(\S.*)")
 _DATA = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 _ENDS = {
     **dict.fromkeys(("src", "source", "start", "from_id", "source_id", "subject"), "from"),
     **dict.fromkeys(("dst", "dest", "target", "end", "to_id", "target_id", "object"), "to"),
 }
+_OF_GIT_HERE = ("add", "blame", "diff", "grep", "log", "merge", "mv", "restore", "revert", "rm", "show", "status")
+"""Commands of git beside `OF_GIT` that are verbs, or words for verbs, where `git` does not stand before them."""
 _NEAR = 0.8
 _GROUPS = ("graph", "col", "memory", "policy", "index", "tenant", "serve")
+_VALUED = ("--limit", "--where", "-w", "--fields", "--format", "--at", "--since", "--depth", "--scope", "--branch")
+"""Options that have a value wherever they stand."""
+_AFTER_OPTIONS = frozenset(["NUMBER", "FIELD", "FIELDS"])
+"""What a word is not that stands behind an option which is left out."""
+_FLAGS = ("--dry-run", "--merge", "--json", "--full")
+"""Options that have none; the first is kept wherever it stands."""
 _NOT_SHELL = ("git ", "jq ", "env ")
 _Value = str | tuple[str, ...]
 
@@ -180,7 +200,10 @@ def rewrite(ctx: click.Context, args: Sequence[str]) -> Iterator[Line | str]:
     meanings: list[Line | str] = []
     matcher = _Matcher(ctx)
     for plain, options in _iter_readings(args):
+        is_whole = len(plain) + len(options) == len(args)
         for row in _TABLE:
+            if not is_whole and not _AFTER_OPTIONS.isdisjoint(row.pattern):
+                continue
             values = matcher.match(row.pattern, plain)
             if values is None or (meaning := _fill(row.meaning, values, options)) is None:
                 continue
@@ -198,18 +221,25 @@ def find_command(ctx: click.Context, args: Sequence[str]) -> str:
 
 
 def _iter_readings(args: Sequence[str]) -> Iterator[tuple[Line, Line]]:
-    """A line as words and options: each option with the word behind it as its value, then none with one."""
+    """A line as words and options: each option with the word behind it as its value, then those alone that have one here, and
+    without the others, of which nobody can tell."""
     if "--" in args or not args:
         return
-    for has_values in (True, False):
-        plain: Line = []
-        options: Line = []
-        for before, word in zip(("", *args), args, strict=False):
-            is_value = has_values and before[:1] == "-" and "=" not in before
-            (options if re.match("-.", word) or is_value else plain).append(word)
-        yield plain, options
-        if not options:
-            return
+    plain, options = _split_options(args, lambda option: option not in _FLAGS)
+    plain_words, known = _split_options(args, _VALUED.__contains__)
+    readings = [(plain, options)]
+    if options:
+        readings.append((plain_words, [word for word in known if word in (*_FLAGS, *_VALUED) or word[:1] != "-"]))
+    yield from reversed(readings) if args[0] in _GREP.split("|") else readings
+
+
+def _split_options(args: Sequence[str], has_value: Callable[[str], bool]) -> tuple[Line, Line]:
+    plain: Line = []
+    options: Line = []
+    for before, word in zip(("", *args), args, strict=False):
+        is_value = before[:1] == "-" and "=" not in before and has_value(before)
+        (options if re.match("-.", word) or is_value else plain).append(word)
+    return plain, options
 
 
 def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | str | None:
@@ -223,7 +253,10 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
             text = template.format(*values["WORDS"], **{name: _quote(value) for name, value in values.items()}).strip()
         except KeyError:
             return None
-        text = " ".join([text, *(map(shell_word, options) if keeps_options else ())])
+        kept_options = (
+            options if keeps_options else ["--dry-run"] if "--dry-run" in options and "duckkb " in text else []
+        )
+        text = " ".join([text, *map(shell_word, kept_options)])
         return text if template.startswith(_NOT_SHELL) else f"duckkb {text}"
     line: Line = []
     for word in shlex.split(template):
@@ -236,7 +269,8 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
             line.append(word.format(*values["WORDS"], **values))
         except KeyError:
             return None
-    return [*line, *(options if keeps_options else ())]
+    is_trial = "--dry-run" in options and "--dry-run" not in line
+    return [*line, *(options if keeps_options else ["--dry-run"] if is_trial else ())]
 
 
 def _quote(value: _Value) -> str:
@@ -286,6 +320,9 @@ class _Matcher:
         kind = kinds.get(str(values.get("TYPE", ""))) or first
         if kind is not None and len(kind.identity_fields) == 1:
             values["KEY"] = kind.identity_fields[0]
+        if "KEY" in values and "ID" in values and "WORD" in values:
+            old, new = (json.dumps(values[name], ensure_ascii=False) for name in ("ID", "WORD"))
+            values["COPY"] = f"select(.{values['KEY']} == {old}) | .{values['KEY']} = {new}"
         ends = [values.get(name) for name in ("RECORD", "RECORD2")]
         pairs = [end for end in ends if isinstance(end, tuple)] or [
             (str(values[f"TYPE{at}"]), str(values[f"ID{at}"]))
@@ -297,7 +334,7 @@ class _Matcher:
             for edge in kinds.values():
                 if edge.kind == "edge" and pairs[0][0] in edge.from_types and pairs[1][0] in edge.to_types:
                     values["EDGE"] = edge.name
-        elif "EDGE_TYPE" in values:
+        elif "EDGE_TYPE" in values and "WORD2" in values:
             values["ENDS"] = json.dumps({"from": values["WORD"], "to": values["WORD2"]}, ensure_ascii=False)
         if "DATA" in values and "TYPE" not in values:
             stem = Path(str(values["DATA"])).stem
@@ -317,6 +354,8 @@ class _Matcher:
         return names[near[0]] if near else None
 
     def _read_exact_type(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        if word in VERBS:
+            return None
         return next((name for name in type_names(self._ctx) if name.lower() == word.lower()), None)
 
     def _read_types(self, word: str, values: Mapping[str, _Value]) -> str | None:
@@ -361,7 +400,8 @@ class _Matcher:
     def _read_record(self, word: str, values: Mapping[str, _Value]) -> tuple[str, str] | None:
         kind, mark, identity = word.partition("/")
         if mark and kind in type_names(self._ctx):
-            return (kind, identity) if kind in self._find_record_types(identity) else None
+            is_record = kind not in type_names(self._ctx, documents=True)  # of a document this names the file
+            return (kind, identity) if is_record and kind in self._find_record_types(identity) else None
         kinds = self._find_record_types(word)
         return (kinds[0], word) if kinds else None
 
@@ -382,8 +422,8 @@ class _Matcher:
     def _read_verb(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return word if word in BY_NAME else None
 
-    def _read_plain(self, word: str, _: Mapping[str, _Value]) -> str | None:
-        return word if re.fullmatch("[a-z-]+", word) and word not in ("install", "uninstall") else None
+    def _read_git(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        return word if word in (*OF_GIT, *_OF_GIT_HERE) else None
 
     def _read_file(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return word if Path(word).is_file() else None
@@ -401,12 +441,16 @@ class _Matcher:
     def _read_path_of_type(self, word: str, values: Mapping[str, _Value]) -> str | None:
         return self._read_type(Path(word).stem, values) if "/" in word else None
 
-    def _read_field(self, word: str, _: Mapping[str, _Value]) -> str | None:
-        return word if re.fullmatch(r"[A-Za-z_][\w.]*", word) else None
+    def _read_field(self, word: str, values: Mapping[str, _Value]) -> str | None:
+        """A field that the records of the type have, where that stands before it."""
+        if not _FIELD.fullmatch(word):
+            return None
+        kind, condition = str(values["AT_TYPE"]), f"{word} IS NOT NULL"
+        return word if not kind or find_fitting_type(self._ctx, [kind], condition) == (kind, condition) else None
 
     def _read_fields(self, word: str, values: Mapping[str, _Value]) -> str | None:
         names = word.split(",")
-        return word if len(names) > 1 and all(self._read_field(name, values) for name in names) else None
+        return word if len(names) > 1 and all(_FIELD.fullmatch(name) for name in names) else None
 
     def _read_number(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return word if word.isdigit() and word != "0" else None

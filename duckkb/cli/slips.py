@@ -22,7 +22,7 @@ VERBS = _build_word_index({
     "list": "all dir scan rows records head",
     "col": "collections cols",
     "import": "load ingest",
-    "export": "dump",
+    "export": "dump .dump",
     "rename": "mv move",
     "sql": "exec psql duckdb sqlite3 sqlite mysql",
     "count": "length",

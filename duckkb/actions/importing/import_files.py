@@ -253,9 +253,10 @@ def _refuse_documents(base: Base, message: str, folder: str | Path, name: str = 
     """The error for files that are documents, with the command that makes a collection of them, or reads again the one that
     has this `name`."""
     kind = base.ontology.find(name) if name else None
-    has_name = name and kind is None and is_policy_name(name) and name != Path(folder).resolve().name
+    is_new = kind is None or not base.tree.count(kind)
+    has_name = name and is_new and is_policy_name(name) and name != Path(folder).resolve().name
     suggestion = f"duckkb collection add {shell_word(str(folder))}" + (f" --name {name}" if has_name else "")
-    if kind is not None and kind.source is not None:
+    if kind is not None and kind.kind == "node" and kind.source is not None:
         suggestion = f"duckkb update {kind.name}"
     return UsageError(
         f"{message}; a document collection has the files of a folder as records",
