@@ -28,11 +28,11 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A base with records, an edge, documents and two branches, and beside it files to import."""
     folder = tmp_path_factory.mktemp("tools")
     root = make_base(folder / "kb", "global: {embedding_model: none}\n")
-    (root / "ontology" / "edges.yaml").write_text(EDGES)
     with duckkb.open(root) as kb:
         for name, records in RECORDS.items():
             kb.collections.init(name, policy="knowledge-base")
             kb.put(name, records)
+    (root / "ontology" / "edges.yaml").write_text(EDGES)
     (root / "runbooks").mkdir()
     (root / "runbooks" / "lag.md").write_text("---\nowner: data\n---\n# Kafka lag\n\nDrain the queue.\n")
     for args in (["put", "filed_by", '{"from": "T-1", "to": "C-1"}'], ["collection", "add", "runbooks"], ["update"]):
@@ -132,9 +132,9 @@ LINES = [
     ("delete f2", "delete faq f2", '"deleted":1'),
     ("delete tickets T-1 --force", "delete tickets T-1 --cascade --dry-run", "filed_by"),
     ("truncate tickets", "export tickets | jq -r .id | xargs -r -d '\\n' duckkb delete tickets --cascade", "filed_by"),
-    ("show HEAD", "diff HEAD~1..HEAD", "f1"),
-    ("show fix", "diff fix~1..fix", "f2"),
-    ("diff HEAD~1 --stat faq", "diff HEAD~1 --stat", "faq"),
+    ("show HEAD", "diff 'HEAD~1..HEAD'", "f1"),
+    ("show fix", "diff 'fix~1..fix'", "f2"),
+    ("diff HEAD~1 --stat faq", "diff 'HEAD~1' --stat", "faq"),
     ("diff faq f1", "log faq f1", '"commit"'),
     ("blame data/faq.jsonl", "list faq", '"f1"'),
     ("add .", "git add .", ""),
