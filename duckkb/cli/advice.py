@@ -38,7 +38,7 @@ from duckkb.cli.line_words import (
 from duckkb.cli.option_slips import convert_to_find, move_to_front, suggest_alternative, suggest_filter, suggest_format
 from duckkb.cli.options import split_front, split_record_name
 from duckkb.cli.other_tools import rewrite
-from duckkb.cli.slips import OF_DOCUMENTS, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb, Slip
+from duckkb.cli.slips import OF_DOCUMENTS, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb, UsageSlip
 from duckkb.errors import shell_word
 from duckkb.ontology.rules import looks_secret
 
@@ -105,7 +105,7 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     ctx = getattr(problem, "ctx", None)
     front, words = split_front(args)
     args = [*front, *words]
-    slip = examine(duckkb, args) or (Slip(ctx, problem) if ctx is not None else None)
+    slip = examine(duckkb, args) or (UsageSlip(ctx, problem) if ctx is not None else None)
     if slip is None:
         return "duckkb --help"
     keeps_help = {"-h", "--help"} & {*args} or any(map(_can_hold_secret, args))
@@ -147,7 +147,7 @@ def _can_hold_secret(word: str) -> bool:
     return looks_secret(word) or _TOKEN.search(word) is not None
 
 
-def _mend(root: click.Command, slip: Slip, front: _Line, line: _Line, most: int) -> str:
+def _mend(root: click.Command, slip: UsageSlip, front: _Line, line: _Line, most: int) -> str:
     """The first of what a line may have meant that has no slips left, or of which these can be mended in turn, behind the options
     that stand before its verb."""
     for meaning in _iter_meanings(slip, line):
@@ -160,7 +160,7 @@ def _mend(root: click.Command, slip: Slip, front: _Line, line: _Line, most: int)
     return ""
 
 
-def examine(root: click.Command, args: Sequence[str]) -> Slip | None:
+def examine(root: click.Command, args: Sequence[str]) -> UsageSlip | None:
     """What is wrong with a line, as far as can be told without running it."""
     ctx = click.Context(root, info_name="duckkb")
     try:
@@ -173,14 +173,14 @@ def examine(root: click.Command, args: Sequence[str]) -> Slip | None:
             above, ctx = ctx, click.Context(command or ctx.command, parent=ctx, info_name=name)
             ctx = ctx.command.make_context(name, arguments, parent=above, allow_extra_args=True)
     except click.ClickException as problem:
-        return Slip(getattr(problem, "ctx", None) or ctx, problem)
+        return UsageSlip(getattr(problem, "ctx", None) or ctx, problem)
     except click.exceptions.Exit:
         return None
     lacks = any(name in _TEXTS and name != "query" and value is None for name, value in ctx.params.items())
-    return Slip(ctx, extra=(*ctx.args,)) if ctx.args or lacks else None
+    return UsageSlip(ctx, extra=(*ctx.args,)) if ctx.args or lacks else None
 
 
-def _iter_meanings(slip: Slip, args: _Line) -> Iterator[_Line | str]:
+def _iter_meanings(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """What a line with a slip may have meant, the likeliest first: lines, or commands that a shell takes as they are."""
     problem = slip.problem
     if merge_command := _merge_fields(slip.ctx, args):
@@ -249,8 +249,8 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
         yield _name_type(problem.ctx, [*before, *_replace_verb(problem, args[at:])])
     if is_below and problem.ctx is not None:
         if problem.word not in _USUAL:  # else it is no word for another verb
-            yield from _suggest_usual_verb(Slip(problem.ctx), [*before, *args[at:]])
-        yield from _suggest_usual_verb(Slip(problem.ctx), before)
+            yield from _suggest_usual_verb(UsageSlip(problem.ctx), [*before, *args[at:]])
+        yield from _suggest_usual_verb(UsageSlip(problem.ctx), before)
         yield before
     elif not problem.better:
         yield [*before, "find", "all", " ".join(args[at:])]
@@ -287,7 +287,7 @@ def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
     return [*line[:at], "all", *line[at:]] if len(words) == 2 else line
 
 
-def _suggest_usual_verb(slip: Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_usual_verb(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """What a group is asked for most, with what was given to it."""
     command = slip.ctx.command
     yield from _FOR_GROUPS.get("".join(slip.path[:1]), ())
@@ -298,7 +298,7 @@ def _suggest_usual_verb(slip: Slip, args: _Line) -> Iterator[_Line | str]:
             yield [*args[:at], verb, *args[at:]]
 
 
-def _suggest_option(problem: click.NoSuchOption, slip: Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_option(problem: click.NoSuchOption, slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
     option = find_option_word(problem.option_name, args)
@@ -353,10 +353,10 @@ def _suggest_option(problem: click.NoSuchOption, slip: Slip, args: _Line) -> Ite
     elif isinstance(slip.ctx.command, click.Group):
         yield from _suggest_usual_verb(slip, drop_flag(option, args))
     elif slip.path[1:]:
-        yield from _suggest_usual_verb(Slip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
+        yield from _suggest_usual_verb(UsageSlip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
 
 
-def _convert_to_verb(option: str, slip: Slip, args: _Line) -> Iterator[_Line | str]:
+def _convert_to_verb(option: str, slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """An option with the name of a verb that reads leads there, with what was given beside it. Of a search it is asked of the
     first record that this finds."""
     name, root = option.removeprefix("--"), slip.ctx.find_root()
@@ -374,7 +374,7 @@ def _convert_to_verb(option: str, slip: Slip, args: _Line) -> Iterator[_Line | s
         yield [*verb, *words[len(slip.path) :]]
 
 
-def _suggest_help_or_force(option: str, slip: Slip, args: _Line) -> Iterator[_Line]:
+def _suggest_help_or_force(option: str, slip: UsageSlip, args: _Line) -> Iterator[_Line]:
     """The page that a mistyped `--help` asks for; of a delete that is to happen in any case, what would go."""
     import difflib
 
@@ -384,7 +384,7 @@ def _suggest_help_or_force(option: str, slip: Slip, args: _Line) -> Iterator[_Li
         yield [*drop_flag(option, args), "--cascade", "--dry-run"]
 
 
-def _suggest_value(problem: click.BadParameter, slip: Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_value(problem: click.BadParameter, slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
     param = problem.param
@@ -412,7 +412,7 @@ def _suggest_value(problem: click.BadParameter, slip: Slip, args: _Line) -> Iter
             yield replace_word(plain, "find", "list") if asks_all else plain
 
 
-def _drop_extra_words(slip: Slip, args: _Line) -> Iterator[_Line | str]:
+def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """Words that have no place: a text without quotes, fields of a record, two versions; else the line does without."""
     extra = slip.extra
     arguments = [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)]
@@ -452,7 +452,7 @@ def _drop_extra_words(slip: Slip, args: _Line) -> Iterator[_Line | str]:
     yield [*kept_words, *(["--dry-run"] if changes and "--dry-run" not in kept_words else [])]
 
 
-def _add_missing_word(slip: Slip, args: _Line) -> Iterator[_Line | str]:
+def _add_missing_word(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """What lacks, by what it is: a question, a choice, a policy; or the command that lists what could be named."""
     params = slip.ctx.params
     missing = getattr(slip.problem, "param", None) or next(
@@ -488,7 +488,7 @@ def _add_missing_word(slip: Slip, args: _Line) -> Iterator[_Line | str]:
     yield from _suggest_list(missing, slip, words)
 
 
-def _add_type(missing: click.Parameter, slip: Slip, args: _Line) -> Iterator[_Line]:
+def _add_type(missing: click.Parameter, slip: UsageSlip, args: _Line) -> Iterator[_Line]:
     """The line with a type of which the records have the fields of its filter, one that some satisfy before others."""
     option = next((option for option in ("-w", "--where") if find_option_value(args, option)), None)
     if option is None:
@@ -499,7 +499,7 @@ def _add_type(missing: click.Parameter, slip: Slip, args: _Line) -> Iterator[_Li
         yield [*args[:at], fitting[0], *[word.replace(condition, fitting[1]) for word in args[at:]]]
 
 
-def _add_newest_backup(slip: Slip, args: _Line) -> _Line | str:
+def _add_newest_backup(slip: UsageSlip, args: _Line) -> _Line | str:
     """The line with the newest backup of the base, to be restored beside it; with FILE where nobody knows of one."""
     from duckkb.actions.backup.create import find_newest_backup
 
@@ -525,7 +525,7 @@ def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
         yield from _import(ctx, str(place.with_name(near[0])), replace_word(args, word, str(place.with_name(near[0]))))
 
 
-def _suggest_list(missing: click.Parameter, slip: Slip, words: Sequence[str]) -> Iterator[_Line]:
+def _suggest_list(missing: click.Parameter, slip: UsageSlip, words: Sequence[str]) -> Iterator[_Line]:
     """The command that lists what could stand in the place of an argument."""
     name, metavar = missing.name or "", missing.metavar or ""
     if "REF" in metavar or name in ("revision", "range_text"):
@@ -533,7 +533,7 @@ def _suggest_list(missing: click.Parameter, slip: Slip, words: Sequence[str]) ->
     if len(slip.path) > 1 and slip.path[0] != "graph":
         yield from (
             line
-            for line in _suggest_usual_verb(Slip(slip.ctx.parent or slip.ctx), slip.path[:1])
+            for line in _suggest_usual_verb(UsageSlip(slip.ctx.parent or slip.ctx), slip.path[:1])
             if isinstance(line, list)
         )
     kinds = type_names(slip.ctx)

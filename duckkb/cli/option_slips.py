@@ -17,11 +17,11 @@ from duckkb.cli.line_words import (
     replace_word,
     select_arguments,
 )
-from duckkb.cli.slips import MODES, OF_DOCUMENTS, Slip
+from duckkb.cli.slips import MODES, OF_DOCUMENTS, UsageSlip
 from duckkb.errors import shell_word
 
 
-def move_to_front(option: str, slip: Slip, args: Line) -> Iterator[Line]:
+def move_to_front(option: str, slip: UsageSlip, args: Line) -> Iterator[Line]:
     """An option of the verb above, as `propose --branch B put`, belongs in front of the verb below."""
     above = slip.ctx.parent
     param = next((param for param in above.command.params if option in param.opts), None) if above else None
@@ -33,7 +33,7 @@ def move_to_front(option: str, slip: Slip, args: Line) -> Iterator[Line]:
     yield [*line[:start], *args[at : at + length], *line[start:]]
 
 
-def suggest_alternative(option: str, slip: Slip, args: Line, known_options: Sequence[str]) -> Iterator[Line | str]:
+def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options: Sequence[str]) -> Iterator[Line | str]:
     """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
     value = find_option_value(args, option)
@@ -80,7 +80,7 @@ def suggest_format(option: str, args: Line) -> Iterator[Line]:
         yield [*args[:at], "--format", name, *args[at + 1 :]]
 
 
-def suggest_filter(option: str, slip: Slip, args: Line) -> Iterator[Line]:
+def suggest_filter(option: str, slip: UsageSlip, args: Line) -> Iterator[Line]:
     """`--lang zh` is a filter, where the records have such a field."""
     value, kinds = find_option_value(args, option), type_names(slip.ctx)
     if slip.path not in (["find"], ["list"], ["count"]) or not value or not option.startswith("--"):

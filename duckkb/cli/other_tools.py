@@ -187,12 +187,12 @@ _NOT_SHELL = ("git ", "jq ", "env ")
 _Value = str | tuple[str, ...]
 
 
-class _Row(Struct, frozen=True):
+class _Rewriting(Struct, frozen=True):
     pattern: tuple[str, ...]
     meaning: str
 
 
-_TABLE = [_Row(tuple(pattern.split()), meaning.strip()) for pattern, meaning in _ROWS.items()]
+_TABLE = [_Rewriting(tuple(pattern.split()), meaning.strip()) for pattern, meaning in _ROWS.items()]
 
 
 def rewrite(ctx: click.Context, args: Sequence[str]) -> Iterator[Line | str]:
@@ -226,10 +226,10 @@ def _iter_readings(args: Sequence[str]) -> Iterator[tuple[Line, Line]]:
     if "--" in args or not args:
         return
     plain, options = _split_options(args, lambda option: option not in _FLAGS)
-    plain_words, known = _split_options(args, _VALUED.__contains__)
+    plain_words, valued = _split_options(args, _VALUED.__contains__)
     readings = [(plain, options)]
     if options:
-        readings.append((plain_words, [word for word in known if word in (*_FLAGS, *_VALUED) or word[:1] != "-"]))
+        readings.append((plain_words, [word for word in valued if word in (*_FLAGS, *_VALUED) or word[:1] != "-"]))
     yield from reversed(readings) if args[0] in _GREP.split("|") else readings
 
 
@@ -291,13 +291,13 @@ class _Matcher:
         takes_all = parts[-1] in ("TEXT", "CONDITION")
         if len(words) < len(parts) or (len(words) > len(parts) and not (has_rest or takes_all)):
             return None
-        given = [*words[: len(parts)]]
+        terms = [*words[: len(parts)]]
         if takes_all:
-            given[-1] = " ".join(words[len(parts) - 1 :])
-        if any(part.lower() == part and word not in part.split("|") for part, word in zip(parts, given, strict=True)):
+            terms[-1] = " ".join(words[len(parts) - 1 :])
+        if any(part.lower() == part and word not in part.split("|") for part, word in zip(parts, terms, strict=True)):
             return None
         values: dict[str, _Value] = {"WORDS": tuple(words), "REST": tuple(words[len(parts) :])}
-        for part, word in zip(parts, given, strict=True):
+        for part, word in zip(parts, terms, strict=True):
             if part.lower() == part:
                 continue
             name = part.rstrip("2")

@@ -143,7 +143,7 @@ def near_options(problem: click.NoSuchOption) -> list[str]:
     return difflib.get_close_matches(problem.option_name, names, 2, _NEAR)
 
 
-class Slip(Struct, frozen=True):
+class UsageSlip(Struct, frozen=True):
     """What the verbs say of a line: the context and the error, or the words that have no place."""
 
     ctx: click.Context
