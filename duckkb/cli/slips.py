@@ -42,6 +42,7 @@ VERBS = _build_word_index({
     "config show": "settings configuration",
     "update": "sync reload refresh",
     "doctor": "health",
+    "serve": "browse web ui dashboard start run up",
 })  # fmt: skip
 """A verb of another tool, by the command that does it here, written as a shell has it."""
 OF_GROUPS = _build_word_index({
