@@ -69,6 +69,7 @@ _READING = {
     *(
         "ls",
         "embed",
+        "trust",
         "review",
         "doctor",
         "show",
