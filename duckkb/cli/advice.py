@@ -69,7 +69,6 @@ _READING = {
     *(
         "ls",
         "embed",
-        "trust",
         "review",
         "doctor",
         "show",
