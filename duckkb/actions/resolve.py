@@ -47,7 +47,7 @@ def find_kind(base: Base, name: str, otherwise: Callable[[str], str] = lambda ne
     known_names = [type_name for kind in full for type_name in (kind.name, kind.table)]
     from difflib import get_close_matches
 
-    near = get_close_matches(str(name), known_names, 1)
+    near = get_close_matches(str(name), known_names, 1) if "," not in str(name) else []
     message = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
     error = NotFound(message, "E_UNKNOWN_TYPE", otherwise(near[0] if near else ""))
     error.correction = (str(name), near[0]) if near else None

@@ -324,7 +324,8 @@ def _suggest_put(type_name: str, data: bytes, is_list: bool = False) -> str:
         return f"echo {shell_word(text)} | {put}"
     if re.fullmatch(r"@?[^\s{}\[\]\"']+\.(?:jsonl?|ndjson)", text):
         return f"{put} --batch < {shell_word(text.removeprefix('@'))}"
-    return f'{put} \'{{"id": "..."}}\' --dry-run'
+    word = re.fullmatch(r"\{\s*([\w.-]+)\s*\}?", text)  # all of a torn object, which most likely is its name
+    return f'{put} \'{{"id": "{word[1] if word else "..."}"}}\' --dry-run'
 
 
 def repair_json(data: bytes) -> str:
@@ -334,6 +335,8 @@ def repair_json(data: bytes) -> str:
     '{"id": "a", "ok": true}'
     >>> repair_json(b"{id: a, text: hello world}")
     '{"id": "a", "text": "hello world"}'
+    >>> repair_json(b'{"id": "a", "tags": ["b"')
+    '{"id": "a", "tags": ["b"]}'
     """
     import ast
     import json
@@ -341,7 +344,7 @@ def repair_json(data: bytes) -> str:
     text = data.decode("utf-8", "replace")
     if len(text) > _LONGEST_SLIP or "\\" in text:
         return ""
-    pieces = re.split(r"""("[^"]*"|'[^']*')""", text)
+    pieces = re.split(r"""("[^"]*"|'[^']*')""", text + _find_closers(text))
     for at, piece in enumerate(pieces[::2]):
         quoted_piece = re.sub(r"([{,]\s*)([^\W\d]\w*)(\s*:)", r'\1"\2"\3', piece)
         quoted_piece = re.sub(
@@ -353,3 +356,16 @@ def repair_json(data: bytes) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False) if isinstance(value, dict) else ""
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return ""
+
+
+def _find_closers(text: str) -> str:
+    """The brackets that are open at the end of a text, closed; and the string that is, where it ends inside of one."""
+    closers, quote = "", ""
+    for character in text:
+        if quote or character in "\"'":
+            quote = "" if character == quote else quote or character
+        elif character in "{[":
+            closers = ("}" if character == "{" else "]") + closers
+        elif closers and character == closers[0]:
+            closers = closers[1:]
+    return quote + closers

@@ -9,7 +9,6 @@ from itertools import takewhile
 from pathlib import Path
 
 import click
-from msgspec import Struct
 
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.cli.base_types import (
@@ -21,9 +20,7 @@ from duckkb.cli.base_types import (
     name_restored,
     type_names,
 )
-from duckkb.cli.formats import FORMATS
 from duckkb.cli.line_words import (
-    MANY,
     drop_flag,
     drop_option,
     drop_words,
@@ -38,13 +35,15 @@ from duckkb.cli.line_words import (
     select_arguments,
     split_identities,
 )
+from duckkb.cli.option_slips import convert_to_find, move_to_front, suggest_alternative, suggest_filter, suggest_format
 from duckkb.cli.options import split_front, split_record_name
-from duckkb.cli.slips import MODES, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb
+from duckkb.cli.other_tools import rewrite
+from duckkb.cli.slips import OF_DOCUMENTS, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb, UsageSlip
 from duckkb.errors import shell_word
 from duckkb.ontology.rules import looks_secret
 
 _MOST_SLIPS = 5
-_OF_DOCUMENTS = ("search", "vsearch", "query")
+_NEAR_HELP = 0.8
 _OF_FIND = {
     "-m",
     "--match",
@@ -59,7 +58,7 @@ _OF_FIND = {
     "--provenance",
 }
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
-"""The verbs suggested for a bare group, the first that it has; none of them changes anything."""
+"""What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
 _READING = {
     *(
         name
@@ -67,35 +66,37 @@ _READING = {
         if not action.writes
         for name in (action.name.replace("_", "-"), action.name.rpartition("_")[2])
     ),
-    *("ls", "embed", "review", "doctor", "show", "plan", "test", "verify", "export", "update", *_OF_DOCUMENTS),
+    *(
+        "ls",
+        "embed",
+        "review",
+        "doctor",
+        "show",
+        "plan",
+        "test",
+        "verify",
+        "export",
+        "update",
+        "refresh",
+        "build",
+        *OF_DOCUMENTS,
+    ),
 }
-"""Verbs from which an option can be dropped without harm."""
+"""Verbs of which an option can be left out and nothing comes to harm."""
 _FOR_GROUPS: dict[str, list[list[str] | str]] = {"skill": ["duckkb --skill"], "propose": [["branches"]]}
-"""Suggestions for groups without a verb that only reads."""
+"""What groups lead to that have no verb which changes nothing."""
 _TEXTS = {"query": "a question", "question": "a question", "text": "some text", "statement": "SHOW TABLES"}
-"""Arguments that are texts, with an example of each."""
+"""Arguments that are texts, with one that can stand there."""
 _OF_STATEMENTS = ("-e", "--sql", "--execute", "--command", "--statement")
 _OF_TEXTS = ("--query", "-q", "--q", *_OF_STATEMENTS)
 _OF_TYPES = ("--table", "--type", "-t", "--collection", "-c", "--in", "--from")
+_OF_FORCE = ("--force", "-f", "-rf", "--yes", "-y", "--confirm")
 _OF_GREP = ("-i", "--ignore-case", "-r", "--recursive", "--verbose")
-"""Options of other tools before a text or type, and flags of theirs that are not needed here."""
+"""Options of other tools in front of a text or of a type, and flags of theirs that need not be said here."""
 _NEEDED = {"policy": "knowledge-base"}
 _TOKEN = re.compile(r"[\w-]{43}|://[^/\s]*:[^/\s]*@")
-"""A tenant's token, or any word as long, or a URL with a password."""
+"""A token of a tenant, and whatever is as long, or a URL with a password."""
 _Line = list[str]
-
-
-class _Slip(Struct, frozen=True):
-    """What is wrong with a command line: the context and the error, or the surplus words."""
-
-    ctx: click.Context
-    problem: click.ClickException | None = None
-    extra: tuple[str, ...] = ()
-
-    @property
-    def path(self) -> list[str]:
-        """The verbs of the line."""
-        return self.ctx.command_path.split()[1:]
 
 
 def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[str]) -> str:
@@ -103,15 +104,31 @@ def advise(duckkb: click.Command, problem: click.ClickException, args: Sequence[
     ctx = getattr(problem, "ctx", None)
     front, words = split_front(args)
     args = [*front, *words]
-    slip = examine(duckkb, args) or (_Slip(ctx, problem) if ctx is not None else None)
+    slip = examine(duckkb, args) or (UsageSlip(ctx, problem) if ctx is not None else None)
     if slip is None:
         return "duckkb --help"
     keeps_help = {"-h", "--help"} & {*args} or any(map(_can_hold_secret, args))
-    command = f"{slip.ctx.command_path} {better}" if (better := getattr(problem, "better", "")) else ""
+    better = getattr(problem, "better", "")
     advice = "" if keeps_help else _mend(duckkb, slip, front, words, _MOST_SLIPS)
-    if command and f" {better}" not in advice and slip.ctx.parent is None:  # only the caller knows the missing part
-        return f"{command} --help"
-    return advice or f"{slip.ctx.command_path} --help"
+    return advice or f"{slip.ctx.command_path} {better}".strip() + " --help"
+
+
+def advise_refused(duckkb: click.Command, args: Sequence[str]) -> str:
+    """What a line that parses, and that the base has refused, means by the tables of other programs; empty where it is none."""
+    front, words = split_front(args)
+    if any(map(_can_hold_secret, args)):
+        return ""
+    ctx = click.Context(duckkb, info_name="duckkb")
+    ctx.params["kb"] = front[1] if front[:1] == ["--kb"] else None
+    for meaning in rewrite(ctx, words):
+        line = [*front, *meaning] if isinstance(meaning, list) else []
+        if isinstance(meaning, str):
+            return meaning
+        if (slip := examine(duckkb, line)) is None:
+            return format_command(line)
+        if better := _mend(duckkb, slip, front, meaning, _MOST_SLIPS):
+            return better
+    return ""
 
 
 def correct(args: Sequence[str], word: str, better: str) -> str:
@@ -128,7 +145,7 @@ def _can_hold_secret(word: str) -> bool:
     return looks_secret(word) or _TOKEN.search(word) is not None
 
 
-def _mend(root: click.Command, slip: _Slip, front: _Line, line: _Line, most: int) -> str:
+def _mend(root: click.Command, slip: UsageSlip, front: _Line, line: _Line, most: int) -> str:
     """Return the first correction behind the options `front` that parses, after up to `most` more corrections."""
     for meaning in _iter_meanings(slip, line):
         if isinstance(meaning, str):
@@ -140,7 +157,7 @@ def _mend(root: click.Command, slip: _Slip, front: _Line, line: _Line, most: int
     return ""
 
 
-def examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
+def examine(root: click.Command, args: Sequence[str]) -> UsageSlip | None:
     """Return what is wrong with a line, as far as can be told without running it; None where nothing is."""
     ctx = click.Context(root, info_name="duckkb")
     try:
@@ -153,18 +170,19 @@ def examine(root: click.Command, args: Sequence[str]) -> _Slip | None:
             above, ctx = ctx, click.Context(command or ctx.command, parent=ctx, info_name=name)
             ctx = ctx.command.make_context(name, arguments, parent=above, allow_extra_args=True)
     except click.ClickException as problem:
-        return _Slip(getattr(problem, "ctx", None) or ctx, problem)
+        return UsageSlip(getattr(problem, "ctx", None) or ctx, problem)
     except click.exceptions.Exit:
         return None
     lacks = any(name in _TEXTS and name != "query" and value is None for name, value in ctx.params.items())
-    return _Slip(ctx, extra=(*ctx.args,)) if ctx.args or lacks else None
+    return UsageSlip(ctx, extra=(*ctx.args,)) if ctx.args or lacks else None
 
 
-def _iter_meanings(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _iter_meanings(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """Yield what a mistyped line may have meant, the likeliest first: lines, or shell commands as text."""
     problem = slip.problem
     if merge_command := _merge_fields(slip.ctx, args):
         yield merge_command
+    yield from rewrite(slip.ctx, args)
     if isinstance(problem, NoSuchVerb):
         yield from _suggest_verb(problem, args)
     elif isinstance(problem, click.exceptions.NoArgsIsHelpError):
@@ -226,9 +244,9 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
     if problem.better:
         yield _name_type(problem.ctx, [*before, *_replace_verb(problem, args[at:])])
     if is_below and problem.ctx is not None:
-        if problem.word not in _USUAL:  # a usual verb is no other tool's word
-            yield from _suggest_usual_verb(_Slip(problem.ctx), [*before, *args[at:]])
-        yield from _suggest_usual_verb(_Slip(problem.ctx), before)
+        if problem.word not in _USUAL:  # else it is no word for another verb
+            yield from _suggest_usual_verb(UsageSlip(problem.ctx), [*before, *args[at:]])
+        yield from _suggest_usual_verb(UsageSlip(problem.ctx), before)
         yield before
     elif not problem.better:
         yield [*before, "find", "all", " ".join(args[at:])]
@@ -265,7 +283,7 @@ def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
     return [*line[:at], "all", *line[at:]] if len(words) == 2 else line
 
 
-def _suggest_usual_verb(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_usual_verb(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """Yield the most usual verb of a group, with the words that were given to the group."""
     command = slip.ctx.command
     yield from _FOR_GROUPS.get("".join(slip.path[:1]), ())
@@ -276,10 +294,11 @@ def _suggest_usual_verb(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
             yield [*args[:at], verb, *args[at:]]
 
 
-def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_option(problem: click.NoSuchOption, slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
     option = find_option_word(problem.option_name, args)
+    yield from _suggest_help_or_force(option, slip, args)
     params_by_name = {spelling: param for param in slip.ctx.command.params for spelling in param.opts}
     if option == "--branch" and slip.path and slip.path[0] in PROPOSED:
         plain = next(drop_option(option, args))
@@ -287,7 +306,7 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
     value, plain = find_option_value(args, option), [word for word in args if word != option]
     is_statement = slip.path in ([], ["sql"]) and option in ("-c", *_OF_STATEMENTS)
     is_statement |= slip.path == ["apply"] and option in ("-f", "--file", "--input")
-    if value and (is_statement or (option in _OF_TEXTS and _TEXTS.keys() & params_by_name.keys())):
+    if value and (is_statement or value[:1] == "{" or (option in _OF_TEXTS and _TEXTS.keys() & params_by_name.keys())):
         yield plain if slip.path else ["sql", *plain]
     is_loose = option in _OF_TYPES or (option not in OPTIONS and slip.path[-1:] and slip.path[-1] in _READING)
     words, kinds = [word for word in args if word not in (option, value)], type_names(slip.ctx)
@@ -298,115 +317,42 @@ def _suggest_option(problem: click.NoSuchOption, slip: _Slip, args: _Line) -> It
         yield [*words[: len(slip.path)], value, *words[len(slip.path) :]]
     if option in _OF_GREP:
         yield _name_type(slip.ctx, drop_flag(option, args))
-    yield from _move_to_front(option, slip, args)
-    yield from _suggest_alternative(option, slip, args, [*params_by_name])
+    yield from move_to_front(option, slip, args)
+    yield from suggest_alternative(option, slip, args, [*params_by_name])
     near = difflib.get_close_matches(option, [name for name in params_by_name if name.startswith("--")], 2, 0.8)
-    is_search = slip.path[:1] and slip.path[0] in _OF_DOCUMENTS
+    is_search = slip.path[:1] and slip.path[0] in OF_DOCUMENTS
     if (
         option in ("--type", "-t")
         and is_search
         and find_option_value(args, option) not in type_names(slip.ctx, documents=True)
     ):
-        yield from _convert_to_find(slip.path[0], slip.ctx, args)
+        yield from convert_to_find(slip.path[0], slip.ctx, args)
     if is_search and option in _OF_FIND:
-        yield from _convert_to_find(slip.path[0], slip.ctx, args)
+        yield from convert_to_find(slip.path[0], slip.ctx, args)
     yield from (replace_word(args, option, name) for name in OPTIONS.get(option, ()) if name in params_by_name)
-    yield from _suggest_filter(option, slip, args)
+    yield from suggest_filter(option, slip, args)
     yield from (replace_word(args, option, name) for name in near)
     if slip.path == ["ls"] and first_of_records(slip.ctx, args[1:]):
         yield replace_word(args, "ls", "list")
     if slip.path and slip.path[-1] in _READING:
-        yield from _suggest_format(option, args)
+        yield from suggest_format(option, args)
         yield from _convert_to_verb(option, slip, args)
         yield from (_name_type(slip.ctx, plain) for plain in drop_option(option, args))
+    elif "--dry-run" in params_by_name:
+        yield from ([*plain, "--dry-run"] for plain in drop_option(option, args))
     elif slip.path == ["watch"]:
         yield [*replace_word(next(drop_option(option, args)), "watch", "update")]
-    elif "TYPE" in slip.ctx.command.get_usage(slip.ctx) and (
+    if "TYPE" in slip.ctx.command.get_usage(slip.ctx) and (
         kinds := [word for word in args if word in type_names(slip.ctx)]
     ):
         yield ["list", kinds[0]]
     elif isinstance(slip.ctx.command, click.Group):
         yield from _suggest_usual_verb(slip, drop_flag(option, args))
     elif slip.path[1:]:
-        yield from _suggest_usual_verb(_Slip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
+        yield from _suggest_usual_verb(UsageSlip(slip.ctx.parent or slip.ctx), args[: args.index(slip.path[-1])])
 
 
-def _move_to_front(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
-    """Yield the line with an option of the parent verb in front of the verb below, as in `propose --branch B put`."""
-    above = slip.ctx.parent
-    param = next((param for param in above.command.params if option in param.opts), None) if above else None
-    if above is None or above.parent is None or not isinstance(param, click.Option) or above.info_name not in args:
-        return
-    at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
-    length = 1 if param.is_flag or "=" in args[at] else 2
-    line, start = [*args[:at], *args[at + length :]], args.index(above.info_name) + 1
-    yield [*line[:start], *args[at : at + length], *line[start:]]
-
-
-def _suggest_alternative(option: str, slip: _Slip, args: _Line, known_options: Sequence[str]) -> Iterator[_Line | str]:
-    """Yield what replaces an option of another verb or tool; the verb at hand has `known_options`."""
-    name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
-    value = find_option_value(args, option)
-    if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known_options:
-        (plain, *_) = [*drop_option(option, args)]
-        if slip.path == ["find"] and len(select_arguments(slip.ctx, plain)) > 2 and value.isidentifier():
-            yield f"{format_command(drop_flag('--json', plain))} | jq -sc {shell_word(f'sort_by(.{value})[]')}"
-        yield ["sql", f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'} LIMIT 10"]
-    elif option in ("--all", "--force", "--rebuild") and slip.path == ["embed"]:
-        yield ["index", "build"]
-    elif option in ("--group-by", "--by", "--group", "--groupby") and value and slip.path == ["count"]:
-        yield ["sql", f"SELECT {value}, count(*) AS count FROM {name.lower()} GROUP BY {value}"]
-    elif option in ("--count", "--total") and not value.isdigit():
-        condition = find_option_value(args, "-w") or find_option_value(args, "--where")
-        yield ["count", name, *(["-w", condition] if condition else [])]
-    elif option in ("-w", "--where", "--filter") and "--cascade" in known_options:
-        hits = format_command(["find", name, "-w", value, "--fields", "id", "-l", MANY])
-        yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb delete {shell_word(name)}"
-    elif option in ("--mode", "--type", "--search-mode", "--method") and value.lower() in MODES:
-        flag, verb = MODES[value.lower()]
-        (plain, *_) = [*drop_option(option, args)]
-        if flag in known_options:
-            at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
-            yield [*plain[:at], flag, *plain[at:]]
-        elif slip.path and slip.path[0] in _OF_DOCUMENTS:
-            yield replace_word(plain, slip.path[0], verb)
-    elif option in ("--type", "--types", "-t") and "--label" in known_options and value:
-        (plain, *_) = [*drop_option(option, args)]
-        yield f"{format_command(plain)} | jq -c {shell_word(f'select(._type == {json.dumps(value)})')}"
-    elif option in ("--file", "--input", "--input-file", "-f") and "--batch" in known_options:
-        yield f"duckkb put {shell_word(name)} --batch < {shell_word(value or 'FILE')}"
-    elif option in ("--file", "--input", "-f", "--type", "-t") and slip.path == ["import"]:
-        (plain, *_) = [*drop_option(option, args)]
-        yield [*plain, value] if "f" in option[:4] or "input" in option else [plain[0], value, *plain[1:]]
-
-
-def _suggest_format(option: str, args: _Line) -> Iterator[_Line]:
-    """Yield `--format NAME` for an option `--NAME` that is a format's name, such as `--table`."""
-    if (name := option.removeprefix("--")) in (*FORMATS, "markdown"):
-        at = args.index(option) if option in args else len(args)
-        yield [*args[:at], "--format", name, *args[at + 1 :]]
-
-
-def _suggest_filter(option: str, slip: _Slip, args: _Line) -> Iterator[_Line]:
-    """Yield a filter for an unknown option such as `--lang zh`, where the records have that field."""
-    value, kinds = find_option_value(args, option), type_names(slip.ctx)
-    if slip.path not in (["find"], ["list"], ["count"]) or not value or not option.startswith("--"):
-        return
-    line = next(drop_option(option, args))
-    kind = next((word for word in line if word in kinds), "")
-    name, text = option[2:].replace("-", "_"), "'" + value.replace("'", "''") + "'"
-    comparisons = (find_fitting_type(slip.ctx, [kind], f"{name}={right}") for right in (text, value) if kind)
-    if (fitting := next(filter(None, comparisons), None)) is None:
-        return
-    condition = fitting[1]
-    if spelling := next((name for name in ("-w", "--where") if find_option_value(line, name)), ""):
-        before = find_option_value(line, spelling)
-        yield [word.replace(before, f"({before}) AND {condition}") for word in line]
-    else:
-        yield [*line, "-w", condition]
-
-
-def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _convert_to_verb(option: str, slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """Yield the reading verb that an option is named after; for a search, on its first result."""
     name, root = option.removeprefix("--"), slip.ctx.find_root()
     words = select_arguments(slip.ctx, drop_flag(option, args))
@@ -423,19 +369,17 @@ def _convert_to_verb(option: str, slip: _Slip, args: _Line) -> Iterator[_Line | 
         yield [*verb, *words[len(slip.path) :]]
 
 
-def _convert_to_find(verb: str, ctx: click.Context, args: _Line) -> Iterator[_Line]:
-    """Yield a document search as `find`, for options that only `find` has."""
-    collection = (
-        find_option_value(args, "-c") or find_option_value(args, "--collection") or find_option_value(args, "--type")
-    )
-    line = next((plain for option in ("-c", "--collection", "--type") for plain in drop_option(option, args)), args)
-    at = line.index(verb)
-    has_collection = line[at + 1 : at + 2] and line[at + 1] in type_names(ctx)
-    kinds = [] if has_collection else [collection] if collection else type_names(ctx, documents=True)[:1] or ["all"]
-    yield [*line[:at], "find", *kinds, *line[at + 1 :]]
+def _suggest_help_or_force(option: str, slip: UsageSlip, args: _Line) -> Iterator[_Line]:
+    """The page that a mistyped `--help` asks for; of a delete that is to happen in any case, what would go."""
+    import difflib
+
+    if difflib.SequenceMatcher(None, option, "--help").ratio() > _NEAR_HELP:
+        yield ["help", *slip.path]
+    if option in _OF_FORCE and any("--cascade" in param.opts for param in slip.ctx.command.params):
+        yield [*drop_flag(option, args), "--cascade", "--dry-run"]
 
 
-def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _suggest_value(problem: click.BadParameter, slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     import difflib
 
     param = problem.param
@@ -456,18 +400,20 @@ def _suggest_value(problem: click.BadParameter, slip: _Slip, args: _Line) -> Ite
         near = difflib.get_close_matches(value.lower(), param.type.choices, 1)
         yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
     if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
+        groups = [word for word in args if re.match("-[a-z]{2}", word) and word[:2] in param.opts]
+        yield from ([word for word in args if word != group] for group in groups)
         for plain in (plain for spelling in param.opts for plain in drop_option(spelling, args)):
             asks_all = slip.path == ["find"] and len(select_arguments(slip.ctx, plain)) == 2
             yield replace_word(plain, "find", "list") if asks_all else plain
 
 
-def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """Yield lines without surplus words: quoted, as JSON or as a range where they fit, else left out."""
     extra = slip.extra
     arguments = [parameter for parameter in slip.ctx.command.params if isinstance(parameter, click.Argument)]
     kept_words = drop_words(args, extra)
     last = arguments[-1].name if arguments else None
-    if slip.path[:1] and slip.path[0] in _OF_DOCUMENTS and (kind := first_of_records(slip.ctx, extra)):
+    if slip.path[:1] and slip.path[0] in OF_DOCUMENTS and (kind := first_of_records(slip.ctx, extra)):
         yield ["find", kind, *[word for word in args if word not in (slip.path[0], kind)]]
     if slip.path == ["memory", "put"]:
         scope, key = (str(slip.ctx.params[name]) for name in ("key", "text"))
@@ -482,7 +428,7 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     if last == "json_text":
         from duckkb.actions.writing import repair_json
 
-        json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # restores what the shell split
+        json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
         line = [word if word != pair else json_text or '{"id": "..."}' for word in kept_words]
         yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
@@ -501,7 +447,7 @@ def _drop_extra_words(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     yield [*kept_words, *(["--dry-run"] if changes and "--dry-run" not in kept_words else [])]
 
 
-def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
+def _add_missing_word(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """Yield the line with an example of its missing argument, or the command that lists candidates."""
     params = slip.ctx.params
     missing = getattr(slip.problem, "param", None) or next(
@@ -537,7 +483,7 @@ def _add_missing_word(slip: _Slip, args: _Line) -> Iterator[_Line | str]:
     yield from _suggest_list(missing, slip, words)
 
 
-def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_Line]:
+def _add_type(missing: click.Parameter, slip: UsageSlip, args: _Line) -> Iterator[_Line]:
     """Yield the line with a type that has the fields of its filter, types with matching records first."""
     option = next((option for option in ("-w", "--where") if find_option_value(args, option)), None)
     if option is None:
@@ -548,7 +494,7 @@ def _add_type(missing: click.Parameter, slip: _Slip, args: _Line) -> Iterator[_L
         yield [*args[:at], fitting[0], *[word.replace(condition, fitting[1]) for word in args[at:]]]
 
 
-def _add_newest_backup(slip: _Slip, args: _Line) -> _Line | str:
+def _add_newest_backup(slip: UsageSlip, args: _Line) -> _Line | str:
     """Return the line with the base's newest backup, and for `restore` a new folder; FILE if none is known."""
     from duckkb.actions.backup.create import find_newest_backup
 
@@ -574,7 +520,7 @@ def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
         yield from _import(ctx, str(place.with_name(near[0])), replace_word(args, word, str(place.with_name(near[0]))))
 
 
-def _suggest_list(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -> Iterator[_Line]:
+def _suggest_list(missing: click.Parameter, slip: UsageSlip, words: Sequence[str]) -> Iterator[_Line]:
     """Yield the command that lists what an argument could be."""
     name, metavar = missing.name or "", missing.metavar or ""
     if "REF" in metavar or name in ("revision", "range_text"):
@@ -582,7 +528,7 @@ def _suggest_list(missing: click.Parameter, slip: _Slip, words: Sequence[str]) -
     if len(slip.path) > 1 and slip.path[0] != "graph":
         yield from (
             line
-            for line in _suggest_usual_verb(_Slip(slip.ctx.parent or slip.ctx), slip.path[:1])
+            for line in _suggest_usual_verb(UsageSlip(slip.ctx.parent or slip.ctx), slip.path[:1])
             if isinstance(line, list)
         )
     kinds = type_names(slip.ctx)

@@ -52,6 +52,37 @@ def base_root(ctx: click.Context) -> Path | None:
     return None
 
 
+def find_record_types(ctx: click.Context, identity: str) -> list[str]:
+    """The types of the base that have a node with this identity; none where it cannot be read."""
+    from duckkb import app
+
+    names = []
+    with suppress(DuckkbError, OSError), app.open(read_base_name(ctx), command=True) as kb:
+        for kind in base_types(ctx):
+            with suppress(DuckkbError):
+                if kind.kind == "node" and len(kind.identity_fields) == 1:
+                    names.append(kb.get(kind.name, identity)["_type"])
+    return names
+
+
+def find_first_identity(ctx: click.Context, kind: str) -> str:
+    """The identity of the first record of a type; `...` without one."""
+    from duckkb import app
+
+    with suppress(DuckkbError, OSError), app.open(read_base_name(ctx), command=True) as kb:
+        return next((str(hit.identity) for hit in kb.find(kind, where="true", limit=1)), "...")
+    return "..."
+
+
+def is_revision(root: Path, name: str) -> bool:
+    """Whether git knows a commit, branch or tag by this name."""
+    from duckkb.truth.git.revisions import revision
+
+    with suppress(DuckkbError, OSError):
+        return bool(revision(root, name).commit)
+    return False
+
+
 def name_restored(file: str) -> str:
     """Return a new folder beside a backup, to restore it to."""
     from duckkb.truth.backup.gather import SUFFIX

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from duckkb.errors import DuckkbError, Finding
 
 
-_MOST_FINDINGS = 36  # lines: 40 with the error and the suggestion
+_REFUSED_NAMES = ("E_UNKNOWN_TYPE", "E_NOT_FOUND", "E_REVISION", "E_PATH", "E_USAGE", "E_IDENTITY", "E_INVALID")
+"""Codes of errors that name what a base does not have, as a line of another program may."""
+_MOST_FINDINGS = 36  # lines: with the error and what to try a screen of 40
 
 
 class VerbGroup(click.Group):
@@ -47,10 +49,11 @@ class VerbGroup(click.Group):
         if args == ["version"]:
             _print_version(ctx, ctx.command.params[0], True)
         if args and args[0] not in BY_NAME:
+            from duckkb.cli.other_tools import find_command
             from duckkb.cli.slips import NoSuchVerb, find_meaning
 
             word, meant = find_meaning(args)
-            raise NoSuchVerb(word, list(BY_NAME), ctx, meant)
+            raise NoSuchVerb(word, list(BY_NAME), ctx, meant, find_command(ctx, args))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -124,9 +127,9 @@ def run(args: Sequence[str]) -> int:
 
         if isinstance(problem, click.NoSuchOption):
             problem = click.NoSuchOption(problem.option_name, possibilities=near_options(problem), ctx=problem.ctx)
-        message = problem.format_message().replace("\n\t", " ")  # choices are on lines of their own
+        message = problem.format_message().replace("\n\t", " ")  # choices come a line each
         return printed.error(message, "E_USAGE", advise(duckkb, problem, args), 2)
-    except (BrokenPipeError, SystemExit):  # click exits only where it finds the pipe closed
+    except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except Exception as problem:
         # A signal inside a library, or while one was being imported, may come out as any error.
@@ -185,7 +188,11 @@ def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
     from duckkb.codes import CODES
 
     again = ""
-    if problem.correction is not None:
+    if problem.code in _REFUSED_NAMES:
+        from duckkb.cli.advice import advise_refused
+
+        again = advise_refused(duckkb, args)
+    if not again and problem.correction is not None:
         from duckkb.cli.advice import correct
 
         again = correct(args, *problem.correction)

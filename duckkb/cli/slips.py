@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from duckkb.cli.line_words import is_query
 
@@ -15,22 +16,22 @@ def _build_word_index(words_by_meaning: Mapping[str, str]) -> Mapping[str, tuple
 
 VERBS = _build_word_index({
     "find": "grep rg lookup retrieve select where filter",
-    "put": "add upsert insert set save store create write edit",
+    "put": "add upsert insert set save store create write edit patch",
     "get": "show read fetch cat view open",
     "delete": "rm remove del drop unset",
     "list": "all dir scan rows records head",
     "col": "collections cols",
     "import": "load ingest",
-    "export": "dump",
+    "export": "dump .dump",
     "rename": "mv move",
-    "sql": "exec",
+    "sql": "exec psql duckdb sqlite3 sqlite mysql",
     "count": "length",
     "sql 'SHOW TABLES'": "tables .tables",
     "status": "stats info",
-    "schema": "types describe explain",
+    "schema": "types describe explain inspect",
     "embed": "embedding",
     "log": "history",
-    "check": "validate lint fix verify",
+    "check": "validate lint fix verify fsck",
     "branches": "pr",
     "fmt": "format",
     "graph neighbors": "neighbors edges related links",
@@ -41,8 +42,9 @@ VERBS = _build_word_index({
     "config show": "settings configuration",
     "update": "sync reload refresh",
     "doctor": "health",
+    "serve": "browse web ui dashboard start run up",
 })  # fmt: skip
-"""Verbs of other tools, by the command that does the same here, as typed in a shell."""
+"""A verb of another tool, by the command that does it here, written as a shell has it."""
 OF_GROUPS = _build_word_index({
     "show or retrieve or history": "get info describe view cat fields",
     "list or stats or show": "ls all list status",
@@ -56,7 +58,7 @@ OF_GROUPS = _build_word_index({
     "check or status": "validate",
     "build": "update rebuild embed",
 })  # fmt: skip
-"""Verbs of other tools below a group, by the same verb here."""
+"""The same of the verbs below a verb."""
 OF_GIT = frozenset(
     [
         "commit",
@@ -74,7 +76,7 @@ OF_GIT = frozenset(
         "remote",
     ]
 )
-"""Commands of git, which apply to a base as to any repository."""
+"""Commands that are git's, in a base as in any repository."""
 OPTIONS = _build_word_index({
     "--limit or --top-k": "--top-k --topk --top_k --top -k --max --max-results --count --size --num --first --k -n",
     "--where": "--filter --filters --condition -f",
@@ -83,11 +85,11 @@ OPTIONS = _build_word_index({
     "--after": "--cursor --start-after --from --since",
     "--yes or --allow-shrink or --force": "--force --confirm -y --assume-yes",
     "--similar": "--semantic",
-    "--match": "--keyword --text --fts",
+    "--match": "--keyword --text --fts --contains --like --words",
     "--merge": "--upsert --patch --partial",
     "--dry-run": "--dry",
     "--kb": "--base --db --database --path --index",
-    "--at or --since": "--ref",
+    "--at or --since": "--ref --version --revision --rev --commit --as-of",
     "--if-match": "--etag",
     "--policy": "--template",
     "--params": "--config",
@@ -97,13 +99,15 @@ OPTIONS = _build_word_index({
     "--branch": "-b",
     "--label": "--edge --relation",
     "--budget": "--tokens --max-tokens",
+    "--id": "--pk --primary-key --key --id-field --primary",
+    "--port": "-p",
 })  # fmt: skip
 MODES = _build_word_index({
     "--similar or vsearch": "similar semantic vector dense embedding meaning s",
     "--match or search": "match keyword fts lexical bm25 text words m",
     "--hybrid or query": "hybrid both h",
 })  # fmt: skip
-"""Words for ways to search, by the flag and by the documents' verb that do so."""
+"""Words for how to search, by the flag and by the verb of documents that do so."""
 
 
 def find_meaning(args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -122,13 +126,15 @@ UNDONE = (
     "`git stash push -u -- data` takes back what is not committed, "
     "and `duckkb diff HEAD..HEAD~1 --format patch | duckkb apply -` the last commit"
 )
-"""How to undo a change that is not committed, and one that is; other tools have a verb for it."""
+"""What other tools have a verb for: how a change is undone here, by what is committed of it."""
+OF_DOCUMENTS = ("search", "vsearch", "query")
+"""Verbs that search documents."""
 PROPOSED = ("put", "import", "delete", "rename")
-"""Verbs that `propose` takes, behind the branch."""
+"""Verbs that `propose` takes, with the branch in front of them."""
 
 
 _NEAR = 0.75
-"""The similarity (0 to 1) from which an option counts as a misspelt one."""
+"""How alike an option is to one of ours (0 to 1) from which on it is taken for a slip of that."""
 
 
 def near_options(problem: click.NoSuchOption) -> list[str]:
@@ -141,18 +147,39 @@ def near_options(problem: click.NoSuchOption) -> list[str]:
     return difflib.get_close_matches(problem.option_name, names, 2, _NEAR)
 
 
+class UsageSlip(Struct, frozen=True):
+    """What the verbs say of a line: the context and the error, or the words that have no place."""
+
+    ctx: click.Context
+    problem: click.ClickException | None = None
+    extra: tuple[str, ...] = ()
+
+    @property
+    def path(self) -> list[str]:
+        """The verbs of the line."""
+        return self.ctx.command_path.split()[1:]
+
+
 class NoSuchVerb(click.UsageError):
     """An unknown verb; `better` is the intended verb, empty where none is clear."""
 
-    def __init__(self, word: str, known: Sequence[str], ctx: click.Context, meant: Sequence[str] = ()) -> None:
+    def __init__(
+        self, word: str, known: Sequence[str], ctx: click.Context, meant: Sequence[str] = (), command: str = ""
+    ) -> None:
         import difflib
 
-        near = [verb for verb in meant if verb.split()[0] in known] or difflib.get_close_matches(word, known, 1, 0.7)
+        near = (
+            []
+            if command
+            else [verb for verb in meant if verb.split()[0] in known] or difflib.get_close_matches(word, known, 1, 0.7)
+        )
         is_first = ctx.parent is None
         if is_first and word in UNDOING:
             near, hint = [], f"To undo: {UNDONE}."
         elif is_first and word in OF_GIT:
             near, hint = [], f"Did you mean git {word}?"
+        elif command:
+            hint = f"Did you mean {command}?"
         else:
             hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
         self.word, self.better = word, near[0] if near else ""

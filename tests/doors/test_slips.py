@@ -127,7 +127,7 @@ def test_what_cannot_be_a_text_is_not_advised_as_one(base: Path, slip: str) -> N
 
 LINES = [
     ("search notes crash -m", "find notes crash -m"),
-    ("query notes crash", "query 'notes crash'"),
+    ("query notes crash", "find notes crash"),
     ('add notes \'{"id": "wal"}\' --dry-run', 'put notes \'{"id": "wal"}\' --dry-run'),
     ("ls notes", "list notes"),
     ("remove notes nobody", "delete notes nobody"),
@@ -498,7 +498,9 @@ def test_names_that_are_not_there_are_answered_with_what_is(base: Path) -> None:
     for slip, meant in (("get noets wal", "get notes wal"), ("find noets crash -l 2", "find notes crash -l 2")):
         assert run_in(base, slip.split()).err.splitlines()[-1].endswith(f"duckkb {meant}")
     unknown = run_in(base, ["put", "noets", "{}", "--json"])
-    assert unknown.code == 1 and unknown.error["suggestion"] == "duckkb col init noets --policy knowledge-base"
+    assert unknown.code == 1 and unknown.error["suggestion"] == "duckkb put notes '{}' --json"
+    unknown = run_in(base, ["put", "unheard", "{}", "--json"])
+    assert unknown.code == 1 and unknown.error["suggestion"] == "duckkb col init unheard --policy knowledge-base"
     field = run_in(base, ["find", "notes", "-w", "zzzz = 5", "--json"])
     assert field.error["suggestion"] == "duckkb col show notes"
     scored = run_in(base, ["find", "notes", "x", "-w", "_score > 0.5", "--json"])

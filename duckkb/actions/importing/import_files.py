@@ -33,7 +33,7 @@ from duckkb.engine.draft import Upsert
 from duckkb.engine.write import WriteOptions
 from duckkb.errors import Finding, InvalidRecord, UsageError, shell_word
 from duckkb.ontology.model import RecordType
-from duckkb.ontology.names import nearest
+from duckkb.ontology.names import is_policy_name, nearest
 from duckkb.queries import ImportSummary, Notice, Receipt
 from duckkb.truth.files.line import LineError, parse_json, parse_objects
 from duckkb.truth.files.part import pause_collector
@@ -173,7 +173,7 @@ class _ImportSource:
         if self.name == "-":
             self._file = _copy_stdin(opened)
         elif Path(path).is_dir():
-            raise _refuse_documents(f"{path} is a folder", path)
+            raise _refuse_documents(base, f"{path} is a folder", path, request.type)
         else:
             try:
                 file = regular_file(base, path, "a file to import")
@@ -190,7 +190,7 @@ class _ImportSource:
         if request.records is not None:
             self._form = "json"
         if self._form in ("csv", "jsonl") and Path(path).suffix.lower() in _DOCUMENTS:
-            raise _refuse_documents(f"{path} is a document", Path(path).parent)
+            raise _refuse_documents(base, f"{path} is a document", Path(path).parent)
         if self._form == "csv":
             if b"\0" in head and not self._encoding.startswith(("utf-16", "utf-32")):
                 raise UsageError(
@@ -264,11 +264,19 @@ class _ImportSource:
         text.detach()
 
 
-def _refuse_documents(message: str, folder: str | Path) -> UsageError:
+def _refuse_documents(base: Base, message: str, folder: str | Path, name: str = "") -> UsageError:
+    """The error for files that are documents, with the command that makes a collection of them, or reads again the one that
+    has this `name`."""
+    kind = base.ontology.find(name) if name else None
+    is_new = kind is None or not base.tree.count(kind)
+    has_name = name and is_new and is_policy_name(name) and name != Path(folder).resolve().name
+    suggestion = f"duckkb collection add {shell_word(str(folder))}" + (f" --name {name}" if has_name else "")
+    if kind is not None and kind.kind == "node" and kind.source is not None:
+        suggestion = f"duckkb update {kind.name}"
     return UsageError(
         f"{message}; a document collection has the files of a folder as records",
         code="E_PATH",
-        suggestion=f"duckkb collection add {shell_word(str(folder))}",
+        suggestion=suggestion,
     )
 
 

@@ -70,5 +70,7 @@ def review_command(
     note_undone(range_text, "review")
     for name, problem in report.problems.items():
         printed.note(f"{name} could not run: {problem.code}: {problem.message}")
+    if "diff" in report.problems and (suggestion := report.problems["diff"].suggestion):
+        printed.note(f"  try: {suggestion}")
     if report.outcome != "passed":
         end()

@@ -10,6 +10,7 @@ from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
 from duckkb.cli.document_formats import FORMATS
 from duckkb.cli.formats import dumps
+from duckkb.cli.line_words import is_query
 from duckkb.cli.options import choose_format
 from duckkb.cli.verb import end, open_named_base, verb
 from duckkb.errors import shell_word
@@ -102,8 +103,9 @@ def _search(
         for hint in documents.hints if choose_format() != "json" else ():
             _tell_hint(hint)
         if not documents:
-            printed.note(f"no documents; `duckkb find all {shell_word(text)}` asks the records too")
-            end(1)  # stdout already has the empty payload
+            command, name = ("sql", "tables") if is_query(text) else ("find all", "records too")
+            printed.note(f"no documents; `duckkb {command} {shell_word(text)}` asks the {name}")
+            end(1)  # stdout has its empty payload
 
 
 def _tell_hint(hint: Mapping[str, Any]) -> None:
