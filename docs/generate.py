@@ -1,6 +1,8 @@
-"""Writes docs/commands.md, docs/actions.md, docs/errors.md and config.example.yaml from the code; `--check` compares instead."""
+"""Writes docs/commands.md, docs/actions.md, docs/errors.md and config.example.yaml from the code, and the index of docs/adr from its
+pages; `--check` compares instead."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -160,11 +162,32 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def decisions() -> str:
+    """Return the index of the decisions, the newest first."""
+    pages = sorted((ROOT / "docs/adr").glob("[0-9]*.md"), reverse=True)
+    head = (
+        "# Decisions\n\nEach page has one decision about how duckkb is made: its context, the decision itself, and its consequences. A page "
+        "stays when a later one supersedes it, and says by which. To add a page, take the next number, keep this form "
+        "(`tests/shape/test_decisions.py` holds it), and run `make docs`.\n\n"
+        "| number | decision | date | status |\n|---|---|---|---|\n"
+    )
+    return HEAD + head + "".join(_decision_row(page.name, page.read_text("utf-8")) for page in pages)
+
+
+def _decision_row(name: str, text: str) -> str:
+    match = re.match(r"# (\d+)\. (.+)\n\n- \*\*Date:\*\* (.+)\n- \*\*Status:\*\* ([^:\n]+)", text)
+    if match is None:
+        raise SystemExit(f"docs/adr/{name} does not begin with its title, date and status")
+    number, title, date, status = match.groups()
+    return f"| {number} | [{_cell(title)}]({name}) | {date} | {_cell(status)} |\n"
+
+
 def main(check: bool) -> int:
     files = {
         "docs/commands.md": commands(),
         "docs/actions.md": actions(),
         "docs/errors.md": errors(),
+        "docs/adr/README.md": decisions(),
         "config.example.yaml": render(),
     }
     stale = [name for name, text in files.items() if not _same(ROOT / name, text)]
