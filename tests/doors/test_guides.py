@@ -19,7 +19,8 @@ _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 def _links(page: Path) -> list[tuple[Path, str]]:
     """The files that a page links to, each with the heading that is meant."""
-    prose = re.sub(r"`[^`\n]*`", lambda span: "x" * len(span[0]), _CODE.sub("", page.read_text("utf-8")))
+    text = re.sub(r"<!--.*?-->", "", page.read_text("utf-8"), flags=re.DOTALL)
+    prose = re.sub(r"`[^`\n]*`", "", _CODE.sub("", text))
     targets = [link.partition("#") for link in _LINK.findall(prose) if ":" not in link]
     return [((page.parent / path).resolve() if path else page, anchor) for path, _, anchor in targets]
 
