@@ -14,7 +14,7 @@ TEMPORARY := -o tmp_path_retention_count=1 -o tmp_path_retention_policy=failed
 # A suite that may not keep its bytecode compiles itself anew in each process: 8 s a worker before the first test.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check check-full check-wheels check-newest check-py campaigns campaigns-short test-llamaindex test-lance test-ray test-models test-typescript bench bench-peers constraints docs format clean
+.PHONY: demo test check check-full check-wheels check-newest check-py campaigns campaigns-short test-llamaindex test-lance test-ray test-models test-typescript bench bench-peers constraints docs site format clean
 
 demo: $(or $(wildcard $(STAMP)),$(DEMO))  ## Search, change and diff the repository's own knowledge base, on a temporary copy
 	@$(BIN)/python docs/demo.py
@@ -118,6 +118,10 @@ docs: $(STAMP)  ## Write the generated references and the page of review anew
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/review.py
 	$(BIN)/python docs/reading_room.py
+
+site: $(STAMP)  ## The pages of this repository as a site with search, in build/site; a link that leads nowhere ends it
+	$(BIN)/python -m sphinx -W --keep-going -q -c docs -d build/doctrees . build/site
+	echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > build/site/index.html
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -1,13 +1,16 @@
 """Runs the shell commands of a page as a reader would, with this checkout's `duckkb` and a `jq`."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.harness.forks import forks, possible
 
 _JQ = """
+import json
 import sys
 import jq
 flags, words = "", sys.argv[1:]
@@ -16,8 +19,47 @@ while words and words[0].startswith("-"):
 raw = "r" in flags
 text = open(words[1], encoding="utf-8").read() if len(words) > 1 else sys.stdin.read()
 for value in jq.compile(words[0]).input_text(text, slurp="s" in flags).all():
-    print(value if raw and isinstance(value, str) else __import__("json").dumps(value, ensure_ascii=False))
+    between = (",", ":") if "c" in flags else None
+    print(value if raw and isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=between))
 """
+
+
+_SECTION = re.compile(r"<!-- run: begin(.*?)-->(.*?)<!-- run: end -->", re.DOTALL)
+_BLOCK = re.compile(r"```(bash|console|python)\n(.*?)```(?:\n+```text\n(.*?)```)?", re.DOTALL)
+
+
+class Block(NamedTuple):
+    """A block of a page: its commands, and what the page says that it prints (`None` where it does not say)."""
+
+    script: str
+    printed: str | None
+
+
+def page_blocks(text: str) -> list[Block]:
+    """Return the blocks between `<!-- run: begin -->` and `<!-- run: end -->` of a page.
+
+    Of `console` blocks the lines that begin with `$ ` are commands. What stands in the comment behind `begin` is a block too:
+    what the page takes for granted. A `text` block that follows says what is printed.
+    """
+    blocks = []
+    for setup, body in _SECTION.findall(text):
+        blocks += [Block(setup, None)] if setup.strip() else []
+        blocks += [Block(_as_script(match[1], match[2]), match[3]) for match in _BLOCK.finditer(body)]
+    return blocks
+
+
+def _as_script(language: str, text: str) -> str:
+    if language == "console":
+        return "\n".join(line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ "))
+    return f"{sys.executable} - <<'END_OF_PYTHON'\n{text}END_OF_PYTHON" if language == "python" else text
+
+
+def run_blocks(scripts: list[str], folder: Path) -> list[str]:
+    """Run scripts as one, in order, and return what each printed; fail at the first that fails."""
+    script = "\n".join(f"echo '>>> {number}'\n{block}" for number, block in enumerate(scripts))
+    done = run_script(script, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return re.findall(r">>> \d+\n(.*?)(?=>>> |\Z)", done.stdout, re.DOTALL)
 
 
 def run_script(script: str, folder: Path, seconds: float | None = None) -> subprocess.CompletedProcess[str]:

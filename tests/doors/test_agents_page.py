@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.doors.shell import run_script
+from tests.doors.shell import page_blocks, run_blocks, run_script
 
 PAGE = (ROOT / "docs" / "agents.md").read_text("utf-8")
 
@@ -22,11 +22,7 @@ def _blocks(text: str) -> list[str]:
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """The folder in which the page was run, and what each of its blocks printed."""
     folder = tmp_path_factory.mktemp("agent")
-    blocks = _blocks(PAGE.split("<!-- run: begin -->")[1].split("<!-- run: end -->")[0])
-    script = "\n".join(f"echo '>>> {number}'\n{block}" for number, block in enumerate(blocks))
-    done = run_script(script, folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder, re.findall(r">>> \d+\n(.*?)(?=>>> |\Z)", done.stdout, re.DOTALL)
+    return folder, run_blocks([block.script for block in page_blocks(PAGE)], folder)
 
 
 @pytest.mark.long
@@ -84,7 +80,7 @@ def test_the_page_says_what_happens(ran: tuple[Path, list[str]]) -> None:
     assert json.loads(raised)["updated"] == 1
     assert whole.splitlines()[-1] == "A write-ahead journal survives a crash."
     assert stored.splitlines() == ["Open settings, then security."] * 2
-    assert acted.splitlines()[-1] == '{"from": 9, "to": 17}'
+    assert acted.splitlines()[-1] == '{"from":9,"to":17}'
     for tool in json.loads(tools):
         given = tool["function"]["parameters"]
         assert tool["function"]["name"].startswith("vector_") and given["type"] == "object"

@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.doors.shell import run_script
+from tests.doors.shell import page_blocks, run_blocks
 
 README = (ROOT / "README.md").read_text("utf-8")
 
 
 def _tour() -> list[str]:
-    text = README.split("<!-- tour: begin -->")[1].split("<!-- tour: end -->")[0]
-    blocks = re.findall(r"```console\n(.*?)```", text, re.DOTALL)
-    return [line.removeprefix("$ ") for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+    return [line for block in page_blocks(README) for line in block.script.splitlines()]
 
 
 @pytest.mark.long
@@ -24,11 +22,7 @@ def _tour() -> list[str]:
 def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
     commands = _tour()
     assert len(commands) >= 15
-    script = "\n".join(f"echo '>>> {number}'\n{command}" for number, command in enumerate(commands))
-    done = run_script(script, tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    answers = dict(re.findall(r">>> (\d+)\n(.*?)(?=>>> |\Z)", done.stdout, re.DOTALL))
-    said = {command: answers[str(number)] for number, command in enumerate(commands)}
+    said = dict(zip(commands, run_blocks(commands, tmp_path), strict=True))
     assert '"id":"journal"' in said['duckkb find Note "what happens when the power fails"'].splitlines()[0]
     assert '"id":"backup"' in said['duckkb find Note "丢失数据" -m'].splitlines()[0]
     assert "1 file changed, 1 insertion(+), 1 deletion(-)" in said["git diff --stat"]
@@ -40,9 +34,13 @@ def test_the_tour_of_the_readme_runs(tmp_path: Path) -> None:
 
 
 def test_the_readme_begins_with_how_to_install_and_its_tour_needs_no_folder_of_the_clone() -> None:
-    (first, *_) = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
-    assert "pip install -c constraints.txt '.[local]'" in first
+    first = re.match(r"# duckkb\n\n```console\n(.*?)```", README, re.DOTALL)
+    assert first is not None and "pip install -c constraints.txt '.[local]'" in first[1]
     assert "alias" not in README and not [line for line in _tour() if ".venv" in line]
+
+
+def test_the_readme_is_two_screens_and_has_the_two_commands_of_a_clone() -> None:
+    assert len(README.splitlines()) <= 140 and "`make demo`" in README and "`make test`" in README
 
 
 def test_every_file_that_the_readme_links_to_exists() -> None:
