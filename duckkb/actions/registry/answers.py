@@ -17,6 +17,7 @@ from duckkb.actions.registry.record_lines import (
     FieldChoice,
     Projection,
     blame_lines,
+    describe_changes,
     describe_documents,
     hit_lines,
     listed_lines,
@@ -131,8 +132,10 @@ def report(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def receipt(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    """What was written; of a dry run what would be, as git would show it."""
-    return {**receipt_line(value), **({"dry_run": True, "patch": value.patch} if value.dry_run else {})}
+    """What was written; of a dry run what would be, as git would show it, and by the first records."""
+    if not value.dry_run:
+        return {**receipt_line(value)}
+    return {**receipt_line(value), "dry_run": True, "patch": value.patch, **describe_changes(value.changes)}
 
 
 def _project_listed(

@@ -10,6 +10,7 @@ import mcp_types as types
 from duckkb.actions.registry.action import Action
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
+from duckkb.serving.mcp.brief import shorten_schema
 
 COMMON = frozenset(
     (
@@ -71,7 +72,7 @@ def _build_tool(name: str) -> types.Tool:
 
 def _build_output_schema(action: Action) -> dict[str, Any]:
     """Clients hold the structured content of errors against it too. Without descriptions, which `docs/actions.md` has."""
-    schema = _strip_descriptions(action.output)
+    schema = _strip_descriptions(shorten_schema(action.name))
     definitions: dict[str, Any] = {key: schema.pop(key) for key in ("$schema", "$defs") if key in schema}
     return {**definitions, "type": "object", "anyOf": [schema, {"required": ["error"]}]}
 
