@@ -24,7 +24,18 @@ _LEFT_OUT = frozenset(
     (
         *("inserted", "updated", "unchanged", "deleted", "pending", "identities", "ids", "etags", "patch"),
         *("columns", "table", "identity", "cardinality", "type", "docid", "_direction", "_depth", "number"),
-        *("question", "budget", "counter", "fingerprint", "uncommitted", "omitted_count", "path", "line", "sha256"),
+        *(
+            "question",
+            "budget",
+            "counter",
+            "fingerprint",
+            "uncommitted",
+            "omitted_count",
+            "path",
+            "line",
+            "sha256",
+            "prefix",
+        ),
     )
 )
 """Names of members that some answers do not have, beside those that are false, null or empty."""
@@ -114,7 +125,7 @@ def _shorten_records(member: str) -> Callable[[Answer, Given], Answer]:
     def shorten(answer: Answer, given: Given) -> Answer:
         lines = [_shorten_record(line, answer, given) for line in answer[member]]
         types = {line.get("_type") for line in lines}
-        if len(types) == 1 and None not in types:
+        if len(types) == 1 and None not in types and "_type" not in _list_asked(given):
             answer = {"type": types.pop(), **answer}
             lines = [{name: value for name, value in line.items() if name != "_type"} for line in lines]
         return {**answer, member: lines}
@@ -123,8 +134,7 @@ def _shorten_records(member: str) -> Callable[[Answer, Given], Answer]:
 
 
 def _shorten_record(line: Answer, answer: Answer, given: Given) -> Answer:
-    asked = {name.removeprefix("+") for name in given.get("fields", ())}
-    short = dict(line)
+    asked, short = _list_asked(given), dict(line)
     if "_engine" not in asked and short.get("_engine") == answer.get("engine"):
         short.pop("_engine", None)
     if "_scores" not in asked and not given.get("explain"):
@@ -140,6 +150,10 @@ def _shorten_record(line: Answer, answer: Answer, given: Given) -> Answer:
     return short
 
 
+def _list_asked(given: Given) -> set[str]:
+    return {name.removeprefix("+") for name in given.get("fields", ())}
+
+
 def _shorten_edge(edge: Mapping[str, Any]) -> Answer:
     """An edge with its other end alone: `from` it leads here, or here leads `to` it."""
     own_end = "from" if edge.get("_direction") == "in" else "to"
@@ -148,7 +162,7 @@ def _shorten_edge(edge: Mapping[str, Any]) -> Answer:
 
 def _shorten_got(answer: Answer, given: Given) -> Answer:
     """A record without bookkeeping that was not asked for, and with the text of a chunk only where it is a part of its field."""
-    asked = {name.removeprefix("+") for name in given.get("fields", ())}
+    asked = _list_asked(given)
     short = {name: value for name, value in answer.items() if name not in _BOOKKEEPING or name in asked}
     chunk = short.get("_chunk")
     if isinstance(chunk, Mapping) and chunk.get("text") == short.get(chunk.get("field", "")):
@@ -286,7 +300,7 @@ def _shorten_diff(answer: Answer, given: Given) -> Answer:
         "types": types,
         "changes": list(map(_shorten_change, answer.get("changes", ()))),
     }
-    return {name: value for name, value in short.items() if value not in ("", [], {})}
+    return {name: value for name, value in short.items() if value not in ("", [], {}) or name == "changes"}
 
 
 def _shorten_change(change: Answer) -> Answer:
