@@ -86,6 +86,7 @@ OPTIONS = _build_word_index({
     "--match": "--keyword --text --fts",
     "--merge": "--upsert --patch --partial",
     "--dry-run": "--dry",
+    "--provenance": "--cite --citation --citations --source --sources",
     "--kb": "--base --db --database --path --index",
     "--at or --since": "--ref",
     "--if-match": "--etag",

@@ -157,7 +157,7 @@ def open_named_base(
         settings.get("kb"),
         lenient=bool(settings.get("lenient")),
         lock_timeout=lock_timeout(),
-        progress=_print_progress if sys.stderr.isatty() and not options.wants_json() else None,
+        progress=printed.progress if sys.stderr.isatty() and not options.wants_json() else None,
         first_filter=None if backend else first_filter,
         command=_process["is one command"],
         backend=backend,
@@ -221,10 +221,3 @@ def _prefix() -> str:
         repository = run.find_repository(root)
         return repository.prefix if repository else ""
     return ""
-
-
-def _print_progress(label: str, count: int, total: int) -> None:
-    """A counter that rewrites its own line on a terminal."""
-    end = "\n" if count >= total else ""
-    with suppress(OSError):
-        click.echo(f"\r{label} {count}/{total}{end}", nl=False, err=True)

@@ -91,7 +91,10 @@ def stream_unsaved(base: Base, kind: RecordType, texts: Iterable[Texts]) -> Iter
 def embed(base: Base, kind: RecordType, texts: Texts) -> "dict[bytes, np.ndarray]":
     """Vectors for texts of a type by their key; raises `errors.Unavailable`, and what was made until then is kept."""
     vectors: dict[bytes, np.ndarray] = {}
-    with closing(stream(base, kind, batch_by_length(texts, batch_size(base, kind)))) as made_batches:
+    size = batch_size(base, kind)
+    if base.wiring.progress and len(texts) > size:  # the first batch takes a while
+        base.wiring.progress("embedding", 0, len(texts))
+    with closing(stream(base, kind, batch_by_length(texts, size))) as made_batches:
         for batch in made_batches:
             if batch.problem:
                 raise batch.problem
