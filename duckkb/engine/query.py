@@ -457,10 +457,8 @@ def _name_stored_values(base: Base, where: str, kinds: Iterable[RecordType]) -> 
                     continue
                 ordered = [*dict.fromkeys([near, *values] if near else values)]
                 more = f" and {len(values) - _SOME_VALUES} more" if len(values) > _SOME_VALUES else ""
-                shown = ", ".join(map(_quote, ordered[:_SOME_VALUES])) + more
-                message = (
-                    f"no record of {kind.name} has {path} = {text}; there {'is' if len(values) == 1 else 'are'} {shown}"
-                )
+                values_text = ", ".join(map(_quote, ordered[:_SOME_VALUES])) + more
+                message = f"no record of {kind.name} has {path} = {text}; there {'is' if len(values) == 1 else 'are'} {values_text}"
                 yield Notice("W_NO_VALUE", message, _filter_option(where.replace(text, _quote(near))) if near else "")
 
 

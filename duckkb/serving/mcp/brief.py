@@ -1,4 +1,4 @@
-"""Answers as agents read them: what is false, null or empty, what the call said itself, and what stands in each of many is left out.
+"""Shorten answers for agents: without empty members, what the call itself said, and what each of many entries would repeat.
 
 HTTP, which programs ask, gives answers whole. What is left out here a later call gives: `fields` names what of a record is wanted.
 """
@@ -12,9 +12,9 @@ from duckkb.actions.registry.offered import ACTIONS
 from duckkb.actions.registry.schema_forms import ANY, TEXT, list_of, object_of
 
 Answer = dict[str, Any]
-Given = Mapping[str, Any]
+Arguments = Mapping[str, Any]
 _MOST_ETAGS = 20
-"""Records of one write whose etags are given; who writes more lists those that are to be written again."""
+"""Receipts of more records have no etags; `list` gives those of the records that are to be written again."""
 _DIGITS = 4
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SHORT_COMMIT = 16  # as citations have it
@@ -38,18 +38,18 @@ _LEFT_OUT = frozenset(
         ),
     )
 )
-"""Names of members that some answers do not have, beside those that are false, null or empty."""
+"""Members that some answers lack, beside those that are false, null or empty."""
 
 
-def shorten_answer(name: str, given: Given, answer: Mapping[str, Any]) -> Answer:
-    """The answer of an action for an agent that gave these arguments."""
+def shorten_answer(name: str, arguments: Arguments, answer: Mapping[str, Any]) -> Answer:
+    """Return the answer of an action as an agent that called it with these arguments reads it."""
     is_record = "_type" in answer  # what it has under names that answers have too is its own
     short: Answer = dict(answer) if is_record else _drop_empty(answer, ACTIONS[name].output, keep=_main_member(name))
-    return _SHORTENERS[name](short, given) if name in _SHORTENERS else short
+    return _SHORTENERS[name](short, arguments) if name in _SHORTENERS else short
 
 
 def shorten_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of what `shorten_answer` gives."""
+    """Return the JSON Schema of what `shorten_answer` returns."""
     if name == "blame":
         return _BLAME
     schema: dict[str, Any] = _loosen(ACTIONS[name].output, keep=_main_member(name))
@@ -59,7 +59,7 @@ def shorten_schema(name: str) -> dict[str, Any]:
 
 
 def _main_member(name: str) -> str:
-    """The member of an answer that is what was asked for, and stands there also when it is empty."""
+    """Return the member that an action is called for: it stays also when it is empty."""
     first = next(iter(ACTIONS[name].output.get("properties", ())), "")
     return {**dict.fromkeys(_WRITES, ""), **_OF_RECORDS, **_OF_OTHERS}.get(name, first)
 
@@ -80,7 +80,7 @@ def _list_kinds(rule: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _drop_empty(value: Any, schema: Mapping[str, Any], *, keep: str = "") -> Any:
-    """A value without what is null, false or empty of the members that its schema declares. What is not declared is a record's own."""
+    """Drop members that are null, false or empty, where the schema declares them: others are fields of a record."""
     if isinstance(value, list):
         items = schema.get("items", ANY)
         return [_drop_empty(item, items) for item in value]
@@ -103,7 +103,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _loosen(schema: Any, *, keep: str = "") -> Any:
-    """A JSON Schema in which what `_drop_empty` and `_SHORTENERS` leave out need not stand."""
+    """Return a JSON Schema that does not require what `_drop_empty` and `_SHORTENERS` leave out."""
     if isinstance(schema, list | tuple):
         return [_loosen(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -119,13 +119,13 @@ def _loosen(schema: Any, *, keep: str = "") -> Any:
     return loose
 
 
-def _shorten_records(member: str) -> Callable[[Answer, Given], Answer]:
-    """How the records in a member are shortened: their type once where they have one, of walks what the order does not say."""
+def _shorten_records(member: str) -> Callable[[Answer, Arguments], Answer]:
+    """Return what shortens the records of a member, and names their type once where all have one."""
 
-    def shorten(answer: Answer, given: Given) -> Answer:
-        lines = [_shorten_record(line, answer, given) for line in answer[member]]
+    def shorten(answer: Answer, arguments: Arguments) -> Answer:
+        lines = [_shorten_record(line, answer, arguments) for line in answer[member]]
         types = {line.get("_type") for line in lines}
-        if len(types) == 1 and None not in types and "_type" not in _list_asked(given):
+        if len(types) == 1 and None not in types and "_type" not in _list_fields(arguments):
             answer = {"type": types.pop(), **answer}
             lines = [{name: value for name, value in line.items() if name != "_type"} for line in lines]
         return {**answer, member: lines}
@@ -133,15 +133,15 @@ def _shorten_records(member: str) -> Callable[[Answer, Given], Answer]:
     return shorten
 
 
-def _shorten_record(line: Answer, answer: Answer, given: Given) -> Answer:
-    asked, short = _list_asked(given), dict(line)
-    if "_engine" not in asked and short.get("_engine") == answer.get("engine"):
+def _shorten_record(line: Answer, answer: Answer, arguments: Arguments) -> Answer:
+    field_names, short = _list_fields(arguments), dict(line)
+    if "_engine" not in field_names and short.get("_engine") == answer.get("engine"):
         short.pop("_engine", None)
-    if "_scores" not in asked and not given.get("explain"):
+    if "_scores" not in field_names and not arguments.get("explain"):
         short.pop("_scores", None)
-    if "_line" in short and "_etag" not in asked:  # a document, which no call writes
+    if "_line" in short and "_etag" not in field_names:  # a document, which no call writes
         short.pop("_etag", None)
-    if "_depth" not in asked and ("start" in given or given.get("depth", 1) == 1):
+    if "_depth" not in field_names and ("start" in arguments or arguments.get("depth", 1) == 1):
         short.pop("_depth", None)
     if isinstance(short.get("_score"), float):
         short["_score"] = round(short["_score"], _DIGITS)
@@ -150,28 +150,28 @@ def _shorten_record(line: Answer, answer: Answer, given: Given) -> Answer:
     return short
 
 
-def _list_asked(given: Given) -> set[str]:
-    return {name.removeprefix("+") for name in given.get("fields", ())}
+def _list_fields(arguments: Arguments) -> set[str]:
+    return {name.removeprefix("+") for name in arguments.get("fields", ())}
 
 
 def _shorten_edge(edge: Mapping[str, Any]) -> Answer:
-    """An edge with its other end alone: `from` it leads here, or here leads `to` it."""
+    """Keep the other end alone: the edge leads `from` it to this record, or from this record `to` it."""
     own_end = "from" if edge.get("_direction") == "in" else "to"
     return {name: value for name, value in edge.items() if name not in (own_end, "_direction")}
 
 
-def _shorten_got(answer: Answer, given: Given) -> Answer:
-    """A record without bookkeeping that was not asked for, and with the text of a chunk only where it is a part of its field."""
-    asked = _list_asked(given)
-    short = {name: value for name, value in answer.items() if name not in _BOOKKEEPING or name in asked}
+def _shorten_got(answer: Answer, arguments: Arguments) -> Answer:
+    """Drop bookkeeping that `fields` does not name, and the text of a chunk that is all of its field."""
+    field_names = _list_fields(arguments)
+    short = {name: value for name, value in answer.items() if name not in _BOOKKEEPING or name in field_names}
     chunk = short.get("_chunk")
     if isinstance(chunk, Mapping) and chunk.get("text") == short.get(chunk.get("field", "")):
         short["_chunk"] = {name: value for name, value in chunk.items() if name != "text"}
     return short
 
 
-def _shorten_types(answer: Answer, given: Given) -> Answer:
-    """Types without a table of the same name, and edges without what most of them are."""
+def _shorten_types(answer: Answer, arguments: Arguments) -> Answer:
+    """Drop the table of a type where it has the same name, and of an edge type what most of them have."""
     plain = {"cardinality": "N:N", "identity": ["from", "to"]}
     return answer | {
         "types": [
@@ -185,10 +185,10 @@ def _shorten_types(answer: Answer, given: Given) -> Answer:
     }
 
 
-def _shorten_receipt(answer: Answer, given: Given) -> Answer:
-    """What a write did, without the identities that were sent; of a dry run its changes in the place of the patch."""
+def _shorten_receipt(answer: Answer, arguments: Arguments) -> Answer:
+    """Drop the identities that the call sent, counts of 0, and the patch of a dry run, whose changes stay."""
     short = {name: value for name, value in answer.items() if value not in (0, None) and name not in ("ids", "patch")}
-    if _names_records(short.get("identities", ()), given):
+    if _names_records(short.get("identities", ()), arguments):
         del short["identities"]
     if "deleted" in short or "dry_run" in short or len(short.get("etags", ())) > _MOST_ETAGS:
         short.pop("etags", None)
@@ -199,11 +199,11 @@ def _shorten_receipt(answer: Answer, given: Given) -> Answer:
     return short
 
 
-def _names_records(identities: Sequence[Any], given: Given) -> bool:
-    """Whether the arguments of a write have each part of these identities, in their order."""
-    if "records" not in given:
-        return bool(identities) and ("identities" in given or "new" in given or "scope" in given)
-    records = given["records"] if isinstance(given["records"], list) else [given["records"]]
+def _names_records(identities: Sequence[Any], arguments: Arguments) -> bool:
+    """Whether the call named these records itself, each part of each identity, in this order."""
+    if "records" not in arguments:
+        return bool(identities) and ("identities" in arguments or "new" in arguments or "scope" in arguments)
+    records = arguments["records"] if isinstance(arguments["records"], list) else [arguments["records"]]
     if not identities or len(records) != len(identities):
         return False
     pairs = zip(identities, records, strict=True)
@@ -214,18 +214,18 @@ def _names_records(identities: Sequence[Any], given: Given) -> bool:
     )
 
 
-def _shorten_blame(answer: Answer, given: Given) -> Answer:
-    """Each commit once, with the fields that it gave their values."""
+def _shorten_blame(answer: Answer, arguments: Arguments) -> Answer:
+    """List each commit once, with the fields that it gave their values."""
     commits: dict[str, Answer] = {}
     for line in answer["fields"]:
         by = {name: line[name] for name in _SIGNED if name in line}
         commits.setdefault(json.dumps(by), {**by, "fields": {}})["fields"][line["field"]] = line["value"]
-    rest = {name: value for name, value in answer.items() if name != "fields"}
-    return {"commits": list(commits.values()), **rest}
+    notices = {name: value for name, value in answer.items() if name != "fields"}
+    return {"commits": list(commits.values()), **notices}
 
 
-def _shorten_log(answer: Answer, given: Given) -> Answer:
-    """The changes of a record, which is named only where it was renamed, with its file once where it has stayed in one."""
+def _shorten_log(answer: Answer, arguments: Arguments) -> Answer:
+    """Name the record only where it was renamed, and its file once where it stayed in one."""
     changes, paths = answer["changes"], {change["path"] for change in answer["changes"]}
     left_out = {"type", *(["path"] if len(paths) == 1 else [])}
     lines = [
@@ -235,17 +235,17 @@ def _shorten_log(answer: Answer, given: Given) -> Answer:
     return {**answer, "changes": lines, **({"path": paths.pop()} if len(paths) == 1 else {})}
 
 
-def _shorten_rows(answer: Answer, given: Given) -> Answer:
-    """Rows, which name their columns themselves."""
+def _shorten_rows(answer: Answer, arguments: Arguments) -> Answer:
+    """Drop the columns where there are rows, whose keys they are."""
     return {name: value for name, value in answer.items() if name != "columns" or not answer["rows"]}
 
 
-def _shorten_documents(answer: Answer, given: Given) -> Answer:
+def _shorten_documents(answer: Answer, arguments: Arguments) -> Answer:
     return answer | {"results": list(map(_shorten_document, answer["results"]))}
 
 
 def _shorten_document(line: Answer) -> Answer:
-    """A document whose title stands once: not among the headings above its snippet, nor as the first line of that."""
+    """Name the title once: not among the headings above the snippet, nor as its first line."""
     short = {name: value for name, value in line.items() if name != "docid"}
     title = line.get("title", "")
     place = line.get("where", "")
@@ -258,13 +258,13 @@ def _shorten_document(line: Answer) -> Answer:
     snippet, heading = line.get("snippet", ""), f"# {title}\n"
     if title and snippet.startswith(heading):
         text = snippet.removeprefix(heading)
-        rest = text.lstrip("\n")
-        short |= {"snippet": rest, "line": line["line"] + 1 + len(text) - len(rest)}
+        body = text.lstrip("\n")
+        short |= {"snippet": body, "line": line["line"] + 1 + len(text) - len(body)}
     return short
 
 
-def _shorten_pack(answer: Answer, given: Given) -> Answer:
-    """What answers a question with citations: without the question, how it was counted, and digests."""
+def _shorten_pack(answer: Answer, arguments: Arguments) -> Answer:
+    """Drop the question, digests and how tokens were counted; texts and citations stay."""
     left_out = {"question", "budget", "counter", "fingerprint", "prompt"}
     short = {name: value for name, value in answer.items() if name not in left_out and not _is_zero(name, value)}
     if short.get("omitted_count") == len(short.get("omitted", ())):
@@ -283,14 +283,14 @@ def _is_zero(name: str, value: Any) -> bool:
 
 
 def _shorten_entry(entry: Answer) -> Answer:
-    """A cited text; of a record, which is a line of JSON, the place of that says nothing more."""
+    """Drop the digest, and of a record the place of its line: its citation resolves."""
     is_record = str(entry.get("path", "")).endswith(".jsonl")
     left_out = {"sha256", *(("path", "line") if is_record else ())}
     return {name: value for name, value in entry.items() if name not in left_out}
 
 
-def _shorten_diff(answer: Answer, given: Given) -> Answer:
-    """What changed of records, each named once, with its place on the side where it stands."""
+def _shorten_diff(answer: Answer, arguments: Arguments) -> Answer:
+    """Drop counts of 0 and what names a record a second time; keep one place of each."""
     summary = {name: count for name, count in answer.get("summary", {}).items() if count}
     types = {
         name: {op: count for op, count in counts.items() if count} for name, counts in answer.get("types", {}).items()
@@ -340,8 +340,8 @@ _OF_OTHERS = {
     "resolve": "conflicts",
     "sql": "rows",
 }
-"""Actions of which the first member is not what was asked for."""
-_SHORTENERS: Mapping[str, Callable[[Answer, Given], Answer]] = {
+"""Actions whose first member is not what they are called for."""
+_SHORTENERS: Mapping[str, Callable[[Answer, Arguments], Answer]] = {
     **{name: _shorten_records(member) for name, member in _OF_RECORDS.items()},
     **dict.fromkeys(_WRITES, _shorten_receipt),
     **dict.fromkeys(("query", "search"), _shorten_documents),
