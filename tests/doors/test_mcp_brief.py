@@ -131,6 +131,9 @@ def test_records_of_one_type_say_it_once_and_hits_no_engine_that_is_that_of_the_
     for hit in found["results"]:
         assert hit.keys() == {"id", "title", "text", "_etag", "_score"}
     assert pipe.call("list", type="Note", limit=1)["type"] == "Note"
+    (cited,) = pipe.call("find", type="Note", query="ducks", mode="match", limit=1, provenance=True)["results"]
+    assert cited["_provenance"].keys() == {"author", "date", "uri"}
+    assert pipe.call("get", citation=cited["_provenance"]["uri"])["title"] == cited["title"]
     mixed = pipe.call("find", type="all", query="ducks install", mode="match")
     assert {hit["_type"] for hit in mixed["results"]} == {"Note", "guide"} and "type" not in mixed
     asked = pipe.call("find", type="Note", query="ducks", mode="match", fields=["_type", "_engine", "_scores"])

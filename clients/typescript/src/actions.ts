@@ -1243,7 +1243,7 @@ export type PutGiven = {
   "merge"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; say what would change: the patch that git would show, and by field of the first records. */
+  /** Write nothing; say what would change. */
   "dry_run"?: boolean;
   /** Whether vectors are made now, or left to a later search or `index build`. */
   "embed"?: boolean;
@@ -1286,7 +1286,7 @@ export type DeleteGiven = {
   "allow_shrink"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; say what would change: the patch that git would show, and by field of the first records. */
+  /** Write nothing; say what would change. */
   "dry_run"?: boolean;
 };
 
@@ -1321,7 +1321,7 @@ export type RenameGiven = {
   "old": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** The identity that the record gets. */
   "new": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
-  /** Write nothing; say what would change: the patch that git would show, and by field of the first records. */
+  /** Write nothing; say what would change. */
   "dry_run"?: boolean;
 };
 
@@ -1364,7 +1364,7 @@ export type MemoryPutGiven = {
   "source"?: string;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; say what would change: the patch that git would show, and by field of the first records. */
+  /** Write nothing; say what would change. */
   "dry_run"?: boolean;
   /** Whether vectors are made now, or left to a later search or `index build`. */
   "embed"?: boolean;

@@ -41,6 +41,10 @@ _LEFT_OUT = frozenset(
 """Members that some answers lack, beside those that are false, null or empty."""
 
 
+_NEVER = frozenset(("__id", "ids", "patch", "sha256", "_direction"))
+"""Members that no answer has unless `fields` names them."""
+
+
 def shorten_answer(name: str, arguments: Arguments, answer: Mapping[str, Any]) -> Answer:
     """Return the answer of an action as an agent that called it with these arguments reads it."""
     is_record = "_type" in answer  # what it has under names that answers have too is its own
@@ -110,7 +114,7 @@ def _loosen(schema: Any, *, keep: str = "") -> Any:
         return schema
     loose = {name: _loosen(rule) for name, rule in schema.items() if name != "properties"}
     if (rules := schema.get("properties")) is not None:
-        loose["properties"] = {name: _loosen(rule) for name, rule in rules.items()}
+        loose["properties"] = {name: _loosen(rule) for name, rule in rules.items() if name not in _NEVER}
         loose["required"] = [
             name
             for name in schema.get("required", ())
@@ -145,6 +149,9 @@ def _shorten_record(line: Answer, answer: Answer, arguments: Arguments) -> Answe
         short.pop("_depth", None)
     if isinstance(short.get("_score"), float):
         short["_score"] = round(short["_score"], _DIGITS)
+    if isinstance(short.get("_provenance"), Mapping):
+        source = _shorten_entry(short["_provenance"])
+        short["_provenance"] = {name: value for name, value in source.items() if name != "commit"}  # its uri has it
     if isinstance(short.get("_edge"), Mapping):
         short["_edge"] = _shorten_edge(short["_edge"])
     return short
@@ -282,7 +289,7 @@ def _is_zero(name: str, value: Any) -> bool:
     return name in ("uncommitted", "omitted_count", "unsupported") and value == 0
 
 
-def _shorten_entry(entry: Answer) -> Answer:
+def _shorten_entry(entry: Mapping[str, Any]) -> Answer:
     """Drop the digest, and of a record the place of its line: its citation resolves."""
     is_record = str(entry.get("path", "")).endswith(".jsonl")
     left_out = {"sha256", *(("path", "line") if is_record else ())}
