@@ -467,7 +467,7 @@ def _list_values(base: Base, kind: RecordType, path: str) -> list[str]:
     records = (row.record.fields for row in islice(base.tree.rows(kind), _SOME_ROWS))
     values: Iterator[Any] = (reduce(_take_value, path.split("."), fields) for fields in records)
     counts = Counter(value for value in values if isinstance(value, str) and 0 < len(value) <= _LONGEST_VALUE)
-    return [value for value, _ in counts.most_common()]
+    return sorted(counts, key=lambda value: (-counts[value], value))
 
 
 def _quote(text: str) -> str:
