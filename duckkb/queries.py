@@ -7,7 +7,7 @@ from typing import Any, Literal
 from msgspec import Struct, StructMeta
 
 from duckkb.errors import Finding
-from duckkb.records import Identity
+from duckkb.records import Change, Identity
 from duckkb.settings import Expansion, Fusion
 
 Mode = Literal["similar", "match", "hybrid", "where"]
@@ -68,7 +68,7 @@ class LexicalQuery(Struct, frozen=True):
 
 NO_WORDS = LexicalQuery()
 Weight = tuple[bool, float]
-"""Whether a text holds a word of a query, and how much of the query it holds; greater is more."""
+"""Whether a text holds a word that is asked for, and how much it holds of all that is; greater is more."""
 NOTHING: Weight = (False, 0.0)
 
 
@@ -191,12 +191,9 @@ class ImportSummary(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """What a write did.
-
-    `etags` and `ids` run in the order of the records given. `files` are paths relative to the base. `pending`
-    counts chunks stored without a vector. `patch` is the unified diff that git would show (`--dry-run`).
-    `errors` has the problems of each record that a batch left out. `imported` is set by an import alone.
-    """
+    """What a write did. `etags` and `ids` run in the order of the records given; `files` are paths relative to the base;
+    `pending` counts chunks stored without a vector; `patch` is the unified diff that git would show (`--dry-run`);
+    `changes` what it would do to each record; `errors` has what is wrong with each record that a batch left out; `imported` is of an import alone."""
 
     inserted: int = 0
     updated: int = 0
@@ -210,5 +207,6 @@ class Receipt(Struct, frozen=True):
     notices: tuple[Notice, ...] = ()
     dry_run: bool = False
     patch: str = ""
+    changes: tuple[Change, ...] = ()
     errors: tuple[tuple[Finding, ...], ...] = ()
     imported: ImportSummary | None = None

@@ -10,8 +10,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +21,7 @@ from duckkb.errors import Unavailable, shell_word
 from duckkb.rules.invisible import visible
 
 _LONGEST = 1_000
+_SLOW_S = 2.0
 _ENDS = re.compile("[\t\n]")
 # GitHub obeys lines of a job's log with `::` at their start, or `##[` anywhere.
 _COMMAND = re.compile(r"^(?P<indent>\s*):(?=:)|#(?=#\[)", re.MULTILINE)
@@ -106,6 +107,7 @@ def is_on_terminal() -> bool:
 
 
 _said_in = {"json": False}
+_process = {"has counter": False}
 _suggested = {"base": ""}
 
 
@@ -177,6 +179,32 @@ def text(lines: str) -> None:
     """
     with suppress(OSError):
         click.echo(lines, err=True)
+
+
+def progress(label: str, count: int, total: int) -> None:
+    """Print a counter that rewrites its own line on a terminal."""
+    _process["has counter"] = True
+    end = "\n" if count >= total else ""
+    with suppress(OSError):
+        click.echo(f"\r{label} {count}/{total}{end}", nl=False, err=True)
+
+
+@contextmanager
+def progress_when_slow(line: str) -> Iterator[None]:
+    """Say on a terminal what takes longer than two seconds, unless a counter does."""
+    if says_json() or not sys.stderr.isatty():
+        yield
+        return
+    import threading
+
+    _process["has counter"] = False
+    timer = threading.Timer(_SLOW_S, lambda: None if _process["has counter"] else note(line))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _escape(character: str) -> str:

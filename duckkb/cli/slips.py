@@ -88,6 +88,7 @@ OPTIONS = _build_word_index({
     "--match": "--keyword --text --fts --contains --like --words",
     "--merge": "--upsert --patch --partial",
     "--dry-run": "--dry",
+    "--provenance": "--cite --citation --citations --source --sources",
     "--kb": "--base --db --database --path --index",
     "--at or --since": "--ref --version --revision --rev --commit --as-of",
     "--if-match": "--etag",

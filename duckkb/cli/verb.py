@@ -167,7 +167,7 @@ def open_named_base(
         settings.get("kb"),
         lenient=bool(settings.get("lenient")),
         lock_timeout=lock_timeout(),
-        progress=_print_progress if sys.stderr.isatty() and not options.wants_json() else None,
+        progress=printed.progress if sys.stderr.isatty() and not options.wants_json() else None,
         first_filter=None if backend else first_filter,
         command=_process["is one command"],
         backend=backend,
@@ -190,7 +190,7 @@ def open_named_base(
             if problem.code in ("E_NOT_FOUND", "E_UNKNOWN_TYPE"):
                 out.tell(
                     notice for notice in kb.notices if notice.code == "W_PARTIAL"
-                )  # it may exist without being visible
+                )  # it may be there, and out of sight
             raise
 
 
@@ -234,10 +234,3 @@ def _prefix() -> str:
         repository = run.find_repository(root)
         return repository.prefix if repository else ""
     return ""
-
-
-def _print_progress(label: str, count: int, total: int) -> None:
-    """Print a counter that rewrites its own line on a terminal."""
-    end = "\n" if count >= total else ""
-    with suppress(OSError):
-        click.echo(f"\r{label} {count}/{total}{end}", nl=False, err=True)

@@ -2,6 +2,7 @@
 
 import heapq
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial, reduce
@@ -20,7 +21,7 @@ from duckkb.engine.vectors import Vector, embed_query
 from duckkb.errors import FilterError, shell_word
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import NodeType, RecordType
-from duckkb.ontology.names import did_you_mean, paths_inside, steps_through_lists
+from duckkb.ontology.names import did_you_mean, nearest, paths_inside, steps_through_lists
 from duckkb.queries import (
     NO_WORDS,
     ChunkRef,
@@ -46,7 +47,7 @@ from duckkb.truth.files.part import StoredRow
 
 Key = tuple[str, int]
 Allowed = Mapping[str, IdSet | None]
-"""The ids that a filter accepts, by type; None without a filter."""
+"""By type the ids that a filter lets through; None without one."""
 _PLAIN = (
     Notice(
         "W_PLAIN",
@@ -61,8 +62,10 @@ _PATH = re.compile(r"(?<![\w.])[^\W\d]\w*(?:\.[^\W\d]\w*)+(?![\w(])")
 _COMPARED = r"(?<![\w.]){}\s*(<>|!=|[<>]=?|=|NOT\s+I?LIKE\b|I?LIKE\b)\s*('(?:[^']|'')*')"
 _EQUAL = re.compile(r"(?<![\w.])([^\W\d][\w.]*)\s*==?\s*('(?:[^']|'')*')")
 _ACTIVE = frozenset('"`\\!$')  # what a shell reads inside of double quotes; but no $ before a point
-_SOME_ROWS = 1_000  # rows searched for names inside a nested value
+_SOME_ROWS = 1_000  # in which the names inside a nested value are looked for
 _MOST_NAMED = 3
+_SOME_VALUES, _MOST_VALUES, _LONGEST_VALUE = 6, 40, 60
+"""How many values of a field are named; with more different ones, or longer, it is no field of few values."""
 _LOOKED_AT = 4_000  # characters of a document without a chunk of its text
 _EXCLUDES = re.compile(r"<>|!=|!~|\bNOT\b", re.IGNORECASE)
 _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "hybrid", "where": "relational"}
@@ -151,7 +154,7 @@ def _prepare(base: Base, intent: Intent) -> tuple[Plan, Intent, Allowed, tuple[N
             try:
                 allowed_ids[kind.name] = base.sql.where(kind, intent.where)
             except FilterError as error:
-                if error.code != FilterError.code:  # a limit was exceeded
+                if error.code != FilterError.code:  # a limit was met
                     raise
                 refusals[kind.name] = error
     if refusals and not allowed_ids:
@@ -469,13 +472,11 @@ def _note_dead_paths(base: Base, intent: Intent, allowed_ids: Allowed) -> tuple[
         else:
             message = f"no record of {kind.name} has {path}"
             notices.append(Notice("W_NO_VALUE", message, did_you_mean(path, paths_inside(some, path))))
-    return (*notices, *islice(_name_other_case(base, intent.where, intent.kinds), _MOST_NAMED))
+    return (*notices, *islice(_name_stored_values(base, intent.where, intent.kinds), _MOST_NAMED))
 
 
-def _name_other_case(base: Base, where: str, kinds: Iterable[RecordType]) -> Iterator[Notice]:
-    """Yield notices of texts in a filter that records have only in another case, with the filter that matches
-    them.
-    """
+def _name_stored_values(base: Base, where: str, kinds: Iterable[RecordType]) -> Iterator[Notice]:
+    """Yield the texts that a filter compares with and that no record has, with those that there are: in another case, near, or few."""
     for (path, text), kind in product(_EQUAL.findall(where), kinds):
         with suppress(FilterError):  # what stands left of the sign is no field of this type
             if base.sql.where(kind, f"{path} = {text}"):
@@ -484,9 +485,30 @@ def _name_other_case(base: Base, where: str, kinds: Iterable[RecordType]) -> Ite
             fields: Any = row.record.fields if row else None
             value = reduce(_take_value, path.split("."), fields)
             if isinstance(value, str):
-                literal = "'{}'".format(value.replace("'", "''"))
-                message = f"no record of {kind.name} has {path} = {text}; there is {literal}"
-                yield Notice("W_NO_VALUE", message, _filter_option(where.replace(text, literal)))
+                message = f"no record of {kind.name} has {path} = {text}; there is {_quote(value)}"
+                yield Notice("W_NO_VALUE", message, _filter_option(where.replace(text, _quote(value))))
+            elif values := _list_values(base, kind, path):
+                near = nearest(text[1:-1].replace("''", "'"), values)
+                if near is None and len(values) > _MOST_VALUES:
+                    continue
+                ordered = [*dict.fromkeys([near, *values] if near else values)]
+                more = f" and {len(values) - _SOME_VALUES} more" if len(values) > _SOME_VALUES else ""
+                values_text = ", ".join(map(_quote, ordered[:_SOME_VALUES])) + more
+                message = f"no record of {kind.name} has {path} = {text}; there {'is' if len(values) == 1 else 'are'} {values_text}"
+                yield Notice("W_NO_VALUE", message, _filter_option(where.replace(text, _quote(near))) if near else "")
+
+
+def _list_values(base: Base, kind: RecordType, path: str) -> list[str]:
+    """The short texts at a path of the first records, the most frequent first."""
+    records = (row.record.fields for row in islice(base.tree.rows(kind), _SOME_ROWS))
+    values: Iterator[Any] = (reduce(_take_value, path.split("."), fields) for fields in records)
+    counts = Counter(value for value in values if isinstance(value, str) and 0 < len(value) <= _LONGEST_VALUE)
+    return sorted(counts, key=lambda value: (-counts[value], value))
+
+
+def _quote(text: str) -> str:
+    """A text as a filter writes it."""
+    return "'{}'".format(text.replace("'", "''"))
 
 
 def _list_filter(where: str, path: str, steps: Sequence[str]) -> str:

@@ -97,7 +97,10 @@ def embed(base: Base, kind: RecordType, texts: Texts) -> "dict[bytes, np.ndarray
     then.
     """
     vectors: dict[bytes, np.ndarray] = {}
-    with closing(stream(base, kind, batch_by_length(texts, batch_size(base, kind)))) as made_batches:
+    size = batch_size(base, kind)
+    if base.wiring.progress and len(texts) > size:  # the first batch takes a while
+        base.wiring.progress("embedding", 0, len(texts))
+    with closing(stream(base, kind, batch_by_length(texts, size))) as made_batches:
         for batch in made_batches:
             if batch.problem:
                 raise batch.problem

@@ -295,6 +295,7 @@ def _build_receipt(
         notices=notices,
         dry_run=patch is not None,
         patch=patch or "",
+        changes=changeset.changes if patch is not None else (),
     )
 
 

@@ -1,7 +1,11 @@
 """import takes what people have: CSV and TSV, JSON arrays and documents, Parquet, and says what it made of them."""
 
 import json
+import os
+import pty
 import re
+import subprocess
+import sys
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -14,6 +18,7 @@ from duckkb.actions.importing.column_types import ColumnTypes
 from duckkb.actions.importing.request import ImportRequest
 from duckkb.actions.importing.text_table import TextTable
 from tests.conftest import Run, commit, git
+from tests.harness.waiting import HANG_S
 
 
 @pytest.fixture
@@ -201,6 +206,39 @@ def test_a_dry_run_says_types_and_first_records_and_writes_nothing(run: Run, row
     assert "types: id text, n integer" in ran.err and 'record: {"id": "a", "n": 1}' in ran.err
     assert "dry run: 2 inserted" in ran.err
     assert not stored(run, rows)
+
+
+def test_a_dry_run_as_json_is_a_short_receipt_of_what_would_change(run: Run, rows: str, tmp_path: Path) -> None:
+    table = "id,n\n" + "".join(f"r{number},{number}\n" for number in range(60))
+    assert run("import", rows, write(tmp_path, "t.csv", table)).line["inserted"] == 60
+    table = "id,n\n" + "".join(f"r{number},{number + 1}\n" for number in range(60))
+    for verb in (("import", rows, write(tmp_path, "t.csv", table)), ("put", rows), ("put", rows, "--batch")):
+        lines = "" if verb[0] == "import" else "".join(f'{{"id": "r{n}", "n": {n + 1}}}\n' for n in range(60))
+        trial = run(*verb, "--dry-run", "--json", stdin=lines).line
+        assert (trial["updated"], trial["dry_run"], trial["changes_left_out"]) == (60, True, 50)
+        assert len(trial["changes"]) == 10 and "patch" not in trial
+        assert trial["changes"][3] == {
+            "op": "update", "type": rows, "identity": "r3", "fields": {"n": {"before": 3, "after": 4}}
+        }  # fmt: skip
+        patch = run(*verb, "--dry-run", stdin=lines)
+        assert patch.out.count("\n+{") == 60 and "--json says it in short" in patch.err
+    assert {line["id"]: line["n"] for line in stored(run, rows)} == {f"r{n}": n for n in range(60)}
+
+
+def test_an_import_that_takes_longer_says_so_on_a_terminal(notes: Path) -> None:
+    """What it imports has not come after two seconds."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "duckkb", "import", "Note", "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=notes, stdin=pipe, stdout=pipe, stderr=follower) as ran:
+        os.close(follower)
+        told = b""
+        while b"importing -: " not in told:
+            told += os.read(leader, 65_536)
+        out, _ = ran.communicate(b'{"id": "late"}\n', HANG_S)
+        assert ran.returncode == 0 and json.loads(out)["inserted"] == 1
+    os.close(leader)
+    assert told.count(b"\n") == 1
 
 
 @pytest.mark.long

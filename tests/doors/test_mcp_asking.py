@@ -81,7 +81,7 @@ def use(reached: Path | Http, root: Path, revision: str, patch: pytest.MonkeyPat
             told = call(reached, revision, refusing, patch, name, **given)
             assert told["error"]["code"] == "E_REFUSED" and tree_bytes(root) == before
         assert ["replaces 12" in refusing.asked[0], "deletes 12" in refusing.asked[1]] == [True, True]
-        assert "12" in call(reached, revision, refusing, patch, "delete", **everything, dry_run=True)["patch"]
+        assert call(reached, revision, refusing, patch, "delete", **everything, dry_run=True)["deleted"] == 12
     assert call(reached, revision, willing, patch, "put", type="Note", records=other)["updated"] == 12
     assert len(willing.asked) == can_ask
     assert call(reached, revision, willing if can_ask else nobody, patch, "delete", **everything)["deleted"] == 12

@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
+from duckkb.serving.mcp.brief import shorten_answer
 from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
 from tests.harness.servers import Server, ask, served
 
@@ -130,7 +131,7 @@ def test_kx_10_an_operator_sees_what_a_tenant_sees(tmp_path: Path) -> None:
                     continue
                 told = called(server, tokens[name], action, **given)
                 if "error" not in told:
-                    assert (ran.code, ran.line) == (0, told), (name, action)
+                    assert (ran.code, shorten_answer(action, given, ran.line)) == (0, told), (name, action)
                 else:
                     assert ran.error["code"] == told["error"]["code"], (name, action)
                     assert told["error"]["message"] in ran.error.values()

@@ -437,7 +437,8 @@ def test_a_path_inside_a_value_that_no_record_has_is_said_with_the_near_one(base
     for args in (["-w", "meta.sorce = 'wiki'"], ["x", "-w", "NOT meta.sorce = 'wiki'"]):
         ran = run_in(base, ["find", "notes", *args, "--json"])
         assert ran.code == 1 and '"no record of notes has meta.sorce"' in ran.err and "`meta.source`" in ran.err
-    assert "W_NO_VALUE" not in run_in(base, ["find", "notes", "-w", "meta.source = 'book'"]).err
+    unlike = run_in(base, ["find", "notes", "-w", "meta.source = 'book'"]).err
+    assert "no record of notes has meta.source = 'book'; there is 'wiki'" in unlike
     assert "`meta.source`" in run_in(base, ["list", "notes", "--fields", "id,meta.sorce"]).err
 
 
@@ -471,6 +472,24 @@ def test_a_filter_names_the_case_in_which_records_have_its_text(base: Path) -> N
     for where in ("meta.plan = 'PRO' AND id = 'x'", "meta.plan = 'Pro' AND id = 'x'", "lower(id) = 'C0'"):
         said = run_in(base, ["find", "plans", "-w", where]).err
         assert ("there is 'Pro'" in said or "there is 'pro'" in said) == ("PRO" in where)
+
+
+_PLANS = ["free"] * 30 + ["team"] * 20 + ["it's new", "enterprise"]
+
+
+def test_a_filter_for_a_value_that_no_record_has_names_those_that_there_are_the_nearest_first(base: Path) -> None:
+    records = [{"id": f"v{n}", "plan": plan, "meta": {"地": "北京"}, "n": f"text {n}"} for n, plan in enumerate(_PLANS)]
+    assert run_in(base, ["col", "init", "values", "--policy", "knowledge-base"]).code == 0
+    assert run_in(base, ["put", "values", "-"], stdin="\n".join(map(json.dumps, records))).code == 0
+    near = run_in(base, ["find", "values", "-w", "plan = 'enterprize'"])
+    assert near.code == 1 and "there are 'enterprise', 'free', 'team', 'it''s new'" in near.err
+    assert run_in(base, shlex.split(near.err.splitlines()[-1])[2:]).line["plan"] == "enterprise"
+    for verb in ("list", "find"):
+        assert "there is '北京'" in run_in(base, [verb, "values", "-w", "meta.\"地\" = '上海' OR meta.地 = '上海'"]).err
+    unlike = run_in(base, ["find", "values", "question", "-m", "-w", "plan = 'zzz'"]).err
+    assert "no record of values has plan = 'zzz'; there are 'free', 'team'," in unlike
+    assert "there" not in run_in(base, ["find", "values", "-w", "n = 'zzz'"]).err, "a field of many values names none"
+    assert "W_NO_VALUE" not in run_in(base, ["find", "values", "-w", "plan = 'team' AND id = 'v0'"]).err
 
 
 def test_a_filter_says_how_many_records_it_lets_through_beyond_the_limit(base: Path) -> None:

@@ -1243,7 +1243,7 @@ export type PutGiven = {
   "merge"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; give the patch that git would show. */
+  /** Write nothing; say what would change. */
   "dry_run"?: boolean;
   /** Whether vectors are made now, or left to a later search or `index build`. */
   "embed"?: boolean;
@@ -1263,6 +1263,16 @@ export type PutAnswer = {
   "etags": Array<string>;
   "dry_run"?: boolean;
   "patch"?: string;
+  /** What would become of the first records, long texts in brief. */
+  "changes"?: Array<{
+    "op": "insert" | "update" | "delete";
+    "type": string;
+    "identity": unknown;
+    /** Of an update each field that changes, `before` and `after`. */
+    "fields"?: Record<string, unknown>;
+  }>;
+  /** Of how many more it would. */
+  "changes_left_out"?: number;
 };
 
 export type DeleteGiven = {
@@ -1276,7 +1286,7 @@ export type DeleteGiven = {
   "allow_shrink"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; give the patch that git would show. */
+  /** Write nothing; say what would change. */
   "dry_run"?: boolean;
 };
 
@@ -1292,6 +1302,16 @@ export type DeleteAnswer = {
   "etags": Array<string>;
   "dry_run"?: boolean;
   "patch"?: string;
+  /** What would become of the first records, long texts in brief. */
+  "changes"?: Array<{
+    "op": "insert" | "update" | "delete";
+    "type": string;
+    "identity": unknown;
+    /** Of an update each field that changes, `before` and `after`. */
+    "fields"?: Record<string, unknown>;
+  }>;
+  /** Of how many more it would. */
+  "changes_left_out"?: number;
 };
 
 export type RenameGiven = {
@@ -1301,7 +1321,7 @@ export type RenameGiven = {
   "old": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** The identity that the record gets. */
   "new": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
-  /** Write nothing; give the patch that git would show. */
+  /** Write nothing; say what would change. */
   "dry_run"?: boolean;
 };
 
@@ -1317,6 +1337,16 @@ export type RenameAnswer = {
   "etags": Array<string>;
   "dry_run"?: boolean;
   "patch"?: string;
+  /** What would become of the first records, long texts in brief. */
+  "changes"?: Array<{
+    "op": "insert" | "update" | "delete";
+    "type": string;
+    "identity": unknown;
+    /** Of an update each field that changes, `before` and `after`. */
+    "fields"?: Record<string, unknown>;
+  }>;
+  /** Of how many more it would. */
+  "changes_left_out"?: number;
 };
 
 export type MemoryPutGiven = {
@@ -1334,7 +1364,7 @@ export type MemoryPutGiven = {
   "source"?: string;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; give the patch that git would show. */
+  /** Write nothing; say what would change. */
   "dry_run"?: boolean;
   /** Whether vectors are made now, or left to a later search or `index build`. */
   "embed"?: boolean;
@@ -1352,6 +1382,16 @@ export type MemoryPutAnswer = {
   "etags": Array<string>;
   "dry_run"?: boolean;
   "patch"?: string;
+  /** What would become of the first records, long texts in brief. */
+  "changes"?: Array<{
+    "op": "insert" | "update" | "delete";
+    "type": string;
+    "identity": unknown;
+    /** Of an update each field that changes, `before` and `after`. */
+    "fields"?: Record<string, unknown>;
+  }>;
+  /** Of how many more it would. */
+  "changes_left_out"?: number;
 };
 
 export type MemorySearchGiven = {

@@ -17,6 +17,7 @@ from duckkb.actions.registry.record_lines import (
     FieldChoice,
     Projection,
     blame_lines,
+    describe_changes,
     describe_documents,
     hit_lines,
     listed_lines,
@@ -45,7 +46,7 @@ def types(base: Base, value: Any, given: Given) -> dict[str, Any]:
 def format_hits(base: Base, value: Any, given: Given) -> dict[str, Any]:
     choice, origins = _read_choice(given), list[Any]()
     if given.get("provenance"):
-        from duckkb.actions.tracing import origins_of  # rarely needed, and it imports git's readers
+        from duckkb.actions.tracing import origins_of  # few ask for them, and it brings what reads git
 
         origins = origins_of(base, value)
     lines = hit_lines(value, origins, full=given.get("full", False))
@@ -131,8 +132,10 @@ def report(base: Base, value: Any, given: Given) -> dict[str, Any]:
 
 
 def receipt(base: Base, value: Any, given: Given) -> dict[str, Any]:
-    """Return what was written; for a dry run the patch, as git would show it."""
-    return {**receipt_line(value), **({"dry_run": True, "patch": value.patch} if value.dry_run else {})}
+    """What was written; of a dry run what would be, as git would show it, and by the first records."""
+    if not value.dry_run:
+        return {**receipt_line(value)}
+    return {**receipt_line(value), "dry_run": True, "patch": value.patch, **describe_changes(value.changes)}
 
 
 def _project_listed(

@@ -23,7 +23,7 @@ DESCRIBED: Mapping[str, str] = {
     "direction": "Which way edges are followed.",
     "citation": "What a citation names, as it was then: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, as `pack` and `ask` give it.",
     "document": "A document: its path in a collection (guide/install.md, guide/install.md:40), duckkb:// URI, or docid (#3fa9c1).",
-    "dry_run": "Write nothing; give the patch that git would show.",
+    "dry_run": "Write nothing; say what would change.",
     "embed": "Whether vectors are made now, or left to a later search or `index build`.",
     "end": "Where the path ends: [type, identity].",
     "evaluate": "How many commits that nobody has evaluated yet are, the newest first: each is opened and asked all questions.",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate, count, zip_longest
+from itertools import accumulate, count, takewhile, zip_longest
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from duckkb.search.spans import LONGEST, snippet
 if TYPE_CHECKING:
     from duckkb.errors import Finding
     from duckkb.queries import ChunkRef, Excerpt, FindResult, Hit, Receipt, SqlResult
+    from duckkb.records import Change
     from duckkb.review.check.findings import CheckReport
     from duckkb.review.provenance.history import FieldOrigin, LogEntry, Origin
     from duckkb.truth.git.revisions import Signature
@@ -126,6 +127,8 @@ _LEAST_SHARE = 5  # a chunk above 1/5 of its field is not printed again
 _CUT = "…"
 
 
+_MOST_CHANGES = 10
+"""Records that the receipt of a dry run names."""
 _BOOKKEEPING = frozenset({ID, CREATED_AT, UPDATED_AT})
 
 
@@ -338,6 +341,32 @@ def receipt_line(receipt: "Receipt", *, named: bool = True) -> Mapping[str, Any]
         import_facts = {"types": dict(receipt.imported.types), "generated_ids": receipt.imported.generated_ids}
         line |= {name: value for name, value in import_facts.items() if value}
     return line
+
+
+def describe_changes(changes: "Sequence[Change]") -> dict[str, Any]:
+    """What a write would do to the first records, and of how many more it would; of an update the fields that change."""
+    lines = []
+    for change in changes[:_MOST_CHANGES]:
+        line = {"op": change.op, "type": change.record.type, "identity": identity_value(change.record.identity)}
+        if change.old is not None and change.new is not None:
+            line["fields"] = _describe_field_changes(change.old.fields, change.new.fields)
+        lines.append(line)
+    more = len(changes) - len(lines)
+    return {"changes": lines, **({"changes_left_out": more} if more else {})}
+
+
+def _describe_field_changes(old: Line, new: Line) -> dict[str, dict[str, Any]]:
+    """The fields that differ, from the line on in which a long text does."""
+    changes = {}
+    for name in dict.fromkeys((*old, *new)):
+        sides = {side: fields[name] for side, fields in (("before", old), ("after", new)) if name in fields}
+        if old.get(name) == new.get(name) and len(sides) == 2:
+            continue
+        texts = [value for value in sides.values() if isinstance(value, str)]
+        lines = zip(*(text.splitlines(keepends=True) for text in texts), strict=False) if len(texts) == 2 else ()
+        start = sum(len(before) for before, _ in takewhile(lambda pair: pair[0] == pair[1], lines))
+        changes[name] = {side: _shorten_value(value, name, {name: start}) for side, value in sides.items()}
+    return changes
 
 
 def sql_object(result: "SqlResult") -> dict[str, Any]:

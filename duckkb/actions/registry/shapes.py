@@ -345,9 +345,24 @@ ARCH_STATUS = object_of(
 ARCH_HINTS = object_of({"hints": list_of({"type": "object"}, "What lies near, the surest first.")})
 _COUNTS = dict.fromkeys(("inserted", "updated", "unchanged", "deleted", "pending"), WHOLE)
 _NAMED = {"identities": list_of(ANY), "ids": list_of(WHOLE), "etags": list_of(TEXT)}
+_CHANGE = object_of(
+    {
+        "op": {"enum": ["insert", "update", "delete"]},
+        "type": TEXT,
+        "identity": ANY,
+        "fields": {"type": "object", "description": "Of an update each field that changes, `before` and `after`."},
+    },
+    "fields",
+)
+_TRIAL = {
+    "dry_run": FLAG,
+    "patch": TEXT,
+    "changes": list_of(_CHANGE, "What would become of the first records, long texts in brief."),
+    "changes_left_out": {**WHOLE, "description": "Of how many more it would."},
+}
 RECEIPT = object_of(
-    {**_COUNTS, "files": list_of(TEXT), **_NAMED, "dry_run": FLAG, "patch": TEXT},
-    *("dry_run", "patch"),
+    {**_COUNTS, "files": list_of(TEXT), **_NAMED, **_TRIAL},
+    *_TRIAL,
     description="`identities`, `ids` and `etags` run in the order of the records given; `pending` counts chunks without a vector.",
 )
 _ACCESSED = {"accessed": {**WHOLE_OR_NONE, "description": "How often it was marked on this machine; null: not known."}}

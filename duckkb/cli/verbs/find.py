@@ -66,7 +66,8 @@ def find_command(
     A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were fields, _scores
     too), and _chunk where the best piece is a part of a longer text. A long text is its lines that fit the question
     (_partial names such fields); of a document it begins at _line of its file.
-    --full prints whole texts, `duckkb get TYPE IDENTITY` those of one record.
+    --full prints whole texts, `duckkb get TYPE IDENTITY` those of one record. For an answer with its source --provenance prints the commit
+    of each record and its citation, which `duckkb get` resolves later too; `duckkb pack QUESTION` quotes passages with theirs.
     --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed
     only where they are named.
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
 _SHOWN = 20
-"""The lines of an import's patch that a dry run shows on a terminal."""
+"""How many lines of its patch a dry run shows on a terminal."""
 
 
 @verb("put", action="put")
@@ -116,14 +116,15 @@ def import_command(
     identity_fields = [] if id_fields is None else [name.strip() for name in id_fields.split(",")]
     if not all(identity_fields):
         raise click.UsageError(f"--id takes FIELD[,FIELD], not {id_fields!r}")
-    receipt = kb.import_files(
-        type_name,
-        *files,
-        id=identity_fields,
-        map=_parse_pairs("--map", maps),
-        types=_parse_pairs("--type-of", types),
-        **how,
-    )
+    with printed.progress_when_slow(f"importing {', '.join(files)}: nothing is stored before all of it is"):
+        receipt = kb.import_files(
+            type_name,
+            *files,
+            id=identity_fields,
+            map=_parse_pairs("--map", maps),
+            types=_parse_pairs("--type-of", types),
+            **how,
+        )
     print_receipt(receipt, kb.notices, named=False)
 
 
@@ -138,11 +139,12 @@ def _print_batch_receipt(receipt: "Receipt", notices: "Sequence[Notice]") -> Non
             for finding in findings
         )
         printed.note(printed.brief(f"Invalid {subject} at {where}: {'; '.join(messages)}"))
-    if receipt.dry_run:
-        printed.result(receipt.patch, end="")
     counts = {"inserted": receipt.inserted, "updated": receipt.updated, "unchanged": receipt.unchanged}
     line = {**counts, "errors": len(receipt.errors)}
-    out.emit({**line, **_read_proposal()}) if not receipt.dry_run else printed.note(f"dry run: {line}")
+    if receipt.dry_run:
+        _print_trial(receipt, line)
+    else:
+        out.emit({**line, **_read_proposal()})
     out.tell((*notices, *receipt.notices))
 
 
@@ -169,20 +171,31 @@ def _parse_pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: bool = True) -> None:
-    """Print the patch of a dry run, or one receipt line of a write."""
+    """A dry run prints what would change; a write prints one receipt line."""
     from duckkb.actions.registry.record_lines import receipt_line
 
     if receipt.dry_run:
-        out.patch(receipt, lines=_SHOWN if receipt.imported and printed.is_on_terminal() else None)
-        for line in _describe_import(receipt.imported) if receipt.imported else ():
-            printed.note(line)
-        printed.note(
-            f"dry run: {receipt.inserted} inserted, {receipt.updated} updated, {receipt.deleted} deleted, "
-            f"{receipt.unchanged} unchanged"
-        )
+        _print_trial(receipt, receipt_line(receipt, named=False))
     else:
         out.emit({**receipt_line(receipt, named=named), **_read_proposal()})
     out.tell((*notices, *receipt.notices))
+
+
+def _print_trial(receipt: "Receipt", line: "Mapping[str, Any]") -> None:
+    """What a dry run would write: the patch, of which a terminal shows the first lines; with --json the receipt `line`, with the first changes."""
+    if wants_json():
+        from duckkb.actions.registry.record_lines import describe_changes
+
+        first = {"first": list(receipt.imported.first)} if receipt.imported else {}
+        out.emit({**line, "dry_run": True, **describe_changes(receipt.changes), **first})
+        return
+    out.patch(receipt, lines=_SHOWN if printed.is_on_terminal() else None)
+    for text in _describe_import(receipt.imported) if receipt.imported else ():
+        printed.note(text)
+    counts = ("inserted", "updated", "deleted", "unchanged", "errors")
+    total = ", ".join(f"{line[name]} {name}" for name in counts if name in line)
+    in_short = "; --json says it in short" if receipt.patch.count("\n") > _SHOWN else ""
+    printed.note(f"dry run: {total}{in_short}")
 
 
 def _describe_import(summary: "ImportSummary") -> "Iterator[str]":

@@ -22,6 +22,7 @@ from duckkb.errors import DuckkbError
 from duckkb.serving.front import ASKED, Asked, Front
 from duckkb.serving.lines import report_unexpected, say
 from duckkb.serving.mcp import log_messages, prompts, resources, tools
+from duckkb.serving.mcp.brief import shorten_answer
 from duckkb.serving.mcp.confirming import ask_confirmation
 from duckkb.serving.mcp.subscriptions import Subscriptions, lifespan_of
 from duckkb.serving.telemetry.noted import Noted
@@ -58,7 +59,8 @@ class _Doors:
                 report_unexpected(f"mcp {given.name}", problem)
             answer, is_error = failure(problem, for_calls=True), True
         await log_messages.send_of_call(ctx, given.name, answer, is_error, monotonic() - began)
-        return tools.result(answer, failed=is_error)
+        short = answer if is_error else shorten_answer(given.name, given.arguments or {}, answer)
+        return tools.result(short, failed=is_error)
 
     async def set_level(self, ctx: _Context, given: types.SetLevelRequestParams) -> types.EmptyResult:
         log_messages.set_level(ctx, given.level)

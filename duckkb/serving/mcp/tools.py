@@ -10,6 +10,7 @@ import mcp_types as types
 from duckkb.actions.registry.action import Action
 from duckkb.actions.registry.offered import ACTIONS
 from duckkb.caller import Caller
+from duckkb.serving.mcp.brief import shorten_schema
 
 COMMON = frozenset(
     (
@@ -45,7 +46,7 @@ def input_schema(name: str) -> dict[str, Any] | None:
 def result(answer: dict[str, Any], *, failed: bool = False) -> types.CallToolResult:
     """Return an answer, or an error, as structured content and as the same text."""
     text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-    sound = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be encoded
+    sound = text.encode("utf-8", "replace").decode()  # half a surrogate has no form on the wire
     content: list[types.ContentBlock] = [types.TextContent(type="text", text=sound)]
     return types.CallToolResult(content=content, structured_content=json.loads(sound), is_error=failed)
 
@@ -55,8 +56,8 @@ def _build_tool(name: str) -> types.Tool:
     action = ACTIONS[name]
     hints = types.ToolAnnotations(
         read_only_hint=not action.writes,
-        destructive_hint=action.writes and action.repeats,  # a put too: it replaces the present record
-        idempotent_hint=action.repeats,  # a no-op writes nothing; an action that counts does each time
+        destructive_hint=action.writes and action.repeats,  # also a put: it replaces the record that is there
+        idempotent_hint=action.repeats,  # a write that changes nothing writes nothing; what counts does each time
         open_world_hint=False,
     )
     return types.Tool(
@@ -74,7 +75,7 @@ def _build_output_schema(action: Action) -> dict[str, Any]:
 
     Clients validate the structured content of errors against it too.
     """
-    schema = _strip_descriptions(action.output)
+    schema = _strip_descriptions(shorten_schema(action.name))
     definitions: dict[str, Any] = {key: schema.pop(key) for key in ("$schema", "$defs") if key in schema}
     return {**definitions, "type": "object", "anyOf": [schema, {"required": ["error"]}]}
 
