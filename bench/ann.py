@@ -133,7 +133,7 @@ def measure(
     lanes: dict[str, CosineLane], unit: np.ndarray, asked: np.ndarray, allowed: "frozenset[int] | None"
 ) -> dict[str, dict[str, float]]:
     """Median seconds, by the clock and of the processor, and recall of each way over all questions."""
-    chosen = None if allowed is None else IdSet.of(allowed)
+    chosen = None if allowed is None else IdSet.from_ids(allowed)
     steps: dict[str, Callable[[np.ndarray], list[LaneHit]]] = {
         way: lambda query, way=way, lane=lane: ask(way, lane, query, chosen) for way, lane in lanes.items()
     }

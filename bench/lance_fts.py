@@ -46,7 +46,7 @@ DEPTH = 10
 def texts_of(store: Any, head: Any) -> dict[int, list[str]]:
     """The terms of each record, by its id, without those that keep the order of tokens."""
     name, version, _ = head.kinds[ours.TYPE].tables["posting"]
-    rows = store.at(name, version).search().where("term >= '0001'").select(["term", "id", "times"]).to_arrow()
+    rows = store.open_version(name, version).search().where("term >= '0001'").select(["term", "id", "times"]).to_arrow()
     found: dict[int, list[str]] = defaultdict(list)
     for term, one, times in zip(*(rows[column].to_pylist() for column in ("term", "id", "times")), strict=True):
         found[one] += [term] * times
@@ -118,7 +118,7 @@ def measure(size: int, parts: int, folder: Path) -> dict[str, Any]:
     start = time.perf_counter()
     app.publish(home, to=url)
     say(f"published in {time.perf_counter() - start:.0f} s")
-    store = Store(LanceAddress.of(url))
+    store = Store(LanceAddress.parse(url))
     head = store.head()
     tokenizer = JiebaTokenizer()
     told = [*corpus.questions("en"), *corpus.questions("zh")]

@@ -46,7 +46,7 @@ def drop_store(home: Path, cache_home: Path | None = None) -> None:
     """Forget what was derived of a base, but for tokens and vectors, which all bases of a user have in common."""
     from duckkb.store import place
 
-    place.remove(place.Place.of(cache_home or home.parent / _CACHE_HOME, home).own)
+    place.remove(place.Place.locate(cache_home or home.parent / _CACHE_HOME, home).own)
 
 
 class Numpy:
@@ -132,7 +132,7 @@ def _cache_vectors(corpus: Corpus, home: Path) -> None:
     from duckkb.store.place import Place
 
     model = LocalE5(home).fingerprint  # known without loading anything
-    place = Place.of(Path(os.environ["DUCKKB_CACHE_HOME"]), home)
+    place = Place.locate(Path(os.environ["DUCKKB_CACHE_HOME"]), home)
     place.make()
     texts = (row["text"] for row in corpus.rows())
     for first in range(0, corpus.size, _CACHED):

@@ -52,7 +52,7 @@ def _seal() -> None:
 
         with suppress(OSError):
             sealing.end()
-            for notice in sealing.told():
+            for notice in sealing.take_notices():
                 printed.notice(notice.code, notice.message, notice.remedy)
             sys.stderr.flush()
 

@@ -56,7 +56,7 @@ class Finding(Struct, frozen=True):
     def is_error(self) -> bool:
         return self.code.startswith("E_")
 
-    def rooted(self, prefix: str) -> "Finding":
+    def prefix_path(self, prefix: str) -> "Finding":
         """Return the finding with its path from the root of the repository; `prefix` is the base's folder there."""
         path, folder = self.path, prefix
         while folder and path.startswith("../"):

@@ -22,7 +22,7 @@ class IdSet(Set[int]):
         self.texts = tuple(texts)
 
     @classmethod
-    def of(cls, ids: Iterable[int]) -> "IdSet":
+    def from_ids(cls, ids: Iterable[int]) -> "IdSet":
         """Return the set of these ids; an `IdSet` is returned as it is."""
         import numpy as np
 
@@ -30,7 +30,7 @@ class IdSet(Set[int]):
 
     @classmethod
     def _from_iterable(cls, it: Iterable[Any]) -> Any:
-        return cls.of(it)
+        return cls.from_ids(it)
 
     def holds(self, ids: "NDArray[np.int64]") -> "NDArray[np.bool_]":
         """Return a mask that tells which of these ids are in the set, in their order."""
@@ -43,13 +43,13 @@ class IdSet(Set[int]):
         mask: NDArray[np.bool_] = self.array[at] == ids
         return mask
 
-    def within(self, other: "IdSet") -> "IdSet":
+    def intersection(self, other: "IdSet") -> "IdSet":
         """Return the ids that are in both sets; fast where this set is the smaller."""
         return IdSet(self.array[other.holds(self.array)])
 
-    def without(self, ids: Iterable[int]) -> "IdSet":
+    def difference(self, ids: Iterable[int]) -> "IdSet":
         """Return the set without these ids."""
-        removed_ids = IdSet.of(ids)
+        removed_ids = IdSet.from_ids(ids)
         return IdSet(self.array[~removed_ids.holds(self.array)])
 
     def __contains__(self, record_id: object) -> bool:

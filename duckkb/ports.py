@@ -230,7 +230,7 @@ class WordLane(Protocol):
 
     def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]: ...
 
-    def excluded(self, query: LexicalQuery) -> IdSet:
+    def find_excluded_ids(self, query: LexicalQuery) -> IdSet:
         """Return the ids that the query's `-negations` rule out."""
         ...
 
@@ -278,11 +278,11 @@ class VectorLane(Protocol):
         """
         ...
 
-    def lacking(self) -> list[tuple[bytes, str]]:
+    def list_missing_texts(self) -> list[tuple[bytes, str]]:
         """Return (vector key, text) of the chunks without a vector, each key once, in an order fixed by records."""
         ...
 
-    def arrived(self, keys: Iterable[bytes]) -> None:
+    def on_vectors_available(self, keys: Iterable[bytes]) -> None:
         """Read again the rows that lacked these vectors, since they have them now."""
         ...
 
@@ -323,7 +323,7 @@ class Sql(Protocol):
         """Run one read-only SELECT over the runtime tables."""
         ...
 
-    def narrowed(self, ontology: Ontology) -> "Sql":
+    def narrow(self, ontology: Ontology) -> "Sql":
         """Return the tables of fewer types; no statement can tell that there are others."""
         ...
 
@@ -420,15 +420,15 @@ class Publication(Protocol):
         """Return the lines of the existing records among `ids`, by id."""
         ...
 
-    def named(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
+    def find_ids(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
         """Return the ids of the existing records among `identities`, by identity."""
         ...
 
-    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
+    def iter_by_identity(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
         """Yield lines in the order of the records' identities, starting after `behind`."""
         ...
 
-    def touching(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
+    def find_edge_ids(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
         """Return the ids of the edges that leave (`out`) or reach (`in`) one of these ends as they are written."""
         ...
 
@@ -444,7 +444,7 @@ class Publication(Protocol):
         """Return sentences on inconsistencies of a type within the target itself."""
         ...
 
-    def pending(self, kind: RecordType) -> Collection[int]:
+    def list_pending_ids(self, kind: RecordType) -> Collection[int]:
         """Return the ids of the records that had a chunk without a vector when they were published."""
         ...
 
@@ -462,10 +462,10 @@ class Target(Protocol):
 
     @property
     def now(self) -> Publication:
-        """The publication of the innermost `reading` of this thread, which lanes and tables read."""
+        """The publication of the innermost `open_publication` of this thread, which lanes and tables read."""
         ...
 
-    def reading(self) -> AbstractContextManager[Publication]:
+    def open_publication(self) -> AbstractContextManager[Publication]:
         """Hold the current publication fixed until the block ends; raises `errors.StateError` (E_NOT_PUBLISHED)."""
         ...
 

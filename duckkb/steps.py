@@ -56,15 +56,15 @@ def step(name: str) -> AbstractContextManager[None]:
 def count_step(name: str) -> Callable[[Callable[Given, Value]], Callable[Given, Value]]:
     """Record each call of the function as a step."""
 
-    def around(function: Callable[Given, Value]) -> Callable[Given, Value]:
+    def decorate(function: Callable[Given, Value]) -> Callable[Given, Value]:
         @wraps(function)
-        def timed(*given: Given.args, **named: Given.kwargs) -> Value:
+        def run_step(*given: Given.args, **named: Given.kwargs) -> Value:
             with step(name):
                 return function(*given, **named)
 
-        return timed
+        return run_step
 
-    return around
+    return decorate
 
 
 @contextmanager

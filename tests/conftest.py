@@ -239,7 +239,7 @@ def git(root: Path, *args: str) -> str:
 
 def store_of(root: Path) -> Path:
     """The folder in the user's cache where what is derived of a base lies."""
-    return Place.of(config.read_environment(root).cache_home, root).own
+    return Place.locate(config.read_environment(root).cache_home, root).own
 
 
 def commit(root: Path, message: str = "as it is") -> None:

@@ -223,15 +223,15 @@ class FakeWords:
         self._rows = rows
 
     def ask(self, query: LexicalQuery, depth: int, allowed: Set[int] | None = None) -> list[LaneHit]:
-        out = self.excluded(query)
+        out = self.find_excluded_ids(query)
         asks_more = bool(query.text.strip() or query.phrases or query.prefixes)
         scored = [
             (self._score(query, row), row, "", 0) for row in _all(self._rows, allowed) if row.record.id not in out
         ]
         return _best([one for one in scored if one[0] or (query.excluded and not asks_more)], depth)
 
-    def excluded(self, query: LexicalQuery) -> IdSet:
-        return IdSet.of(
+    def find_excluded_ids(self, query: LexicalQuery) -> IdSet:
+        return IdSet.from_ids(
             row.record.id
             for row in _all(self._rows, None)
             if any(f" {text} " in f" {' '.join(_said(row))} " for text in query.excluded)
@@ -300,11 +300,11 @@ class FakeVectors:
                 scored.append((score, row, best.field, best.seq))
         return _best(scored, depth)
 
-    def lacking(self) -> list[tuple[bytes, str]]:
+    def list_missing_texts(self) -> list[tuple[bytes, str]]:
         entries = (entry for row in _all(self._rows, None) for entry in row.entries)
         return sorted({(one.vector_key, one.content) for one in entries if one.vector_key and one.vector is None})
 
-    def arrived(self, keys: Iterable[bytes]) -> None:
+    def on_vectors_available(self, keys: Iterable[bytes]) -> None:
         """The rows are read at each question."""
 
     def account(self) -> Mapping[str, Any] | None:
@@ -349,7 +349,9 @@ class FakeSql:
         found = self._CONDITION.fullmatch(condition)
         if condition != "true" and not found:
             raise FilterError(f"no such condition: {condition}")
-        return IdSet.of(row.id for row in self._rows(kind).records() if found is None or self._holds(row.fields, found))
+        return IdSet.from_ids(
+            row.id for row in self._rows(kind).records() if found is None or self._holds(row.fields, found)
+        )
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         found = self._STATEMENT.fullmatch(statement)

@@ -239,7 +239,7 @@ def near(base: Base, type: str, identity: GivenIdentity, *, limit: int = 10) -> 
     return Neighbors(records, notices=notices)
 
 
-@boot.answered
+@boot.retry_if_stale
 def _find_nearest(
     base: Base, kind: RecordType, row: StoredRow, limit: int
 ) -> tuple[list[tuple[StoredRow, float]] | None, tuple[Notice, ...]]:
@@ -250,7 +250,7 @@ def _find_nearest(
     return nearest(base, kind, row.record.id, limit, max(_NEAR_DEPTH, limit + 1)), notices
 
 
-def citing(base: Base, type: str, identity: GivenIdentity, *, limit: int = 100) -> Neighbors:
+def find_citing_records(base: Base, type: str, identity: GivenIdentity, *, limit: int = 100) -> Neighbors:
     """Return the records that contain a citation of this record (`duckkb://TYPE/IDENTITY`, of any commit).
 
     They come in the order of types and files. Reads every record of the base.
@@ -286,7 +286,7 @@ def sql(base: Base, statement: str, *, limit: int = 10_000, timeout: float = 30.
     return _run_statement(base, statement, SqlLimits(rows=limit, seconds=timeout))
 
 
-@boot.answered
+@boot.retry_if_stale
 def _run_statement(base: Base, statement: str, limits: SqlLimits) -> SqlResult:
     if _OF_CACHES.search(statement) and not base.wiring.published:
         vectors.adopt_each(base, base.ontology)

@@ -64,7 +64,7 @@ def conflicts(base: Base, *, limit: int = 100, after: str = "") -> dict[str, Any
     Raises as `resolve`; `errors.Refused` (E_FORBIDDEN) for callers who see a part of the base.
     """
     options = ResolveOptions(only_list=True, timeout=base.wiring.lock_timeout)
-    return resolution_object(resolve(Unopened.around(base), options), limit, after)
+    return resolution_object(resolve(Unopened.from_base(base), options), limit, after)
 
 
 def settle(
@@ -81,7 +81,7 @@ def settle(
 
     Raises as `resolve`.
     """
-    around = Unopened.around(base)
+    around = Unopened.from_base(base)
     lines = "\n".join(json.dumps(dict(answer)) for answer in answers).encode()
     options = ResolveOptions(stage=stage, timeout=base.wiring.lock_timeout)
     resolution = resolve(around, options, lines, allow_shrink=allow_shrink, is_agent=base.wiring.env.agent)
@@ -249,7 +249,7 @@ def compact(unopened: Unopened, older_than: int, dry_run: bool, lock_timeout: fl
 
     Raises `errors.Refused` where another branch touches them.
     """
-    with unopened.opened(OpenOptions(lock_timeout=lock_timeout)) as base:
+    with unopened.open_base(OpenOptions(lock_timeout=lock_timeout)) as base:
         return care.compact(base, older_than, dry_run)
 
 
@@ -297,7 +297,7 @@ def _open_and_check(
 ) -> tuple[Base | None, tuple[Finding, ...]]:
     """Return the base, open until the stack is closed, and its violations; None for a base that cannot be opened."""
     try:
-        base = stack.enter_context(closed_base.opened(OpenOptions(lenient=True, lock_timeout=lock_timeout)))
+        base = stack.enter_context(closed_base.open_base(OpenOptions(lenient=True, lock_timeout=lock_timeout)))
         return base, find_broken_records(base)
     except OntologyError as problem:
         return None, tuple(problem.findings)
@@ -355,7 +355,7 @@ class Proposing:
         self._parent: Revision = self._start()
         self.proposed = Proposed(name, self._parent.commit)
 
-    def opening(self, *, lenient: bool = False) -> OpenOptions:
+    def build_open_options(self, *, lenient: bool = False) -> OpenOptions:
         """Return the options that open the base to write to."""
         return OpenOptions(lenient, at=self._parent.commit, proposal=Proposal(self._target.name, self._keep))
 

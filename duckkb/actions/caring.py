@@ -121,7 +121,7 @@ def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
     root = find(path)
     env = config.read_environment(root)
     configuration, holder = config.load(root, env), lock.holder(root)
-    notes, name = BaseStore(Place.of(env.cache_home, root)), str(holder or "a process that does not say its name")
+    notes, name = BaseStore(Place.locate(env.cache_home, root)), str(holder or "a process that does not say its name")
     return _describe_base(root, notes, configuration.settings, configuration.ontology, name)
 
 
@@ -188,7 +188,7 @@ def repair(unopened: Unopened, options: RepairOptions) -> Repaired:
     """Repair derived state. As `app.repair`."""
     root = unopened.root
     open_options = OpenOptions(lenient=True, lock_timeout=options.timeout)
-    place = Place.of(config.read_environment(root).cache_home, root)
+    place = Place.locate(config.read_environment(root).cache_home, root)
     return repairing.repair(place, options, lambda: unopened.wire(root, open_options)[1])
 
 

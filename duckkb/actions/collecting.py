@@ -178,7 +178,7 @@ class Collections:
 def _describe_collection(base: Base, kind: RecordType) -> dict[str, Any]:
     """Describe a collection: its policy, the fields of its records, and how each is searched."""
     assert kind.policy is not None, "a collection carries its policy"
-    types = base.observed(kind).types()
+    types = base.observe_fields(kind).types()
     return _summarize_collection(base, kind) | {
         "table": kind.table,
         "identity": list(kind.identity),

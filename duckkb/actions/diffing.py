@@ -63,7 +63,7 @@ def diff(unopened: Unopened, wanted: DiffRequest) -> Diff:
 
 def _make_opener(closed_base: Unopened) -> _Opener:
     """Return a function that opens the base when its vectors are asked for."""
-    return lambda: closed_base.opened(OpenOptions(lenient=True))
+    return lambda: closed_base.open_base(OpenOptions(lenient=True))
 
 
 def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *, is_of_branch: bool = False) -> Diff:
@@ -252,12 +252,12 @@ def links_of(root: Path, base: str, head: str) -> ForgeLinks | None:
     if where is None or not where.host:
         return None
     pushed_commits = [commit if commit and branches.is_pushed(root, commit) else "" for commit in (base, head)]
-    return ForgeLinks.of(where.host, where.path, *pushed_commits) if any(pushed_commits) else None
+    return ForgeLinks.from_host(where.host, where.path, *pushed_commits) if any(pushed_commits) else None
 
 
 def _compare_versions(root: Path, range: Range, types: frozenset[str] | None = None) -> Comparison:
-    comparison = Comparison.of(root, range, configuration_files(root))
-    return comparison if types is None else comparison.narrowed(types)
+    comparison = Comparison.load(root, range, configuration_files(root))
+    return comparison if types is None else comparison.narrow(types)
 
 
 def _report_missing_branch(name: str) -> NotFound:
@@ -397,12 +397,12 @@ def _diff(
         difference = replace(difference, changes=changes, ontology=(), findings=(), is_judged=False)
     if request.where and matching is not None:
 
-        def satisfying(tree: Tree, kind: RecordType) -> Container[int]:
+        def match_records(tree: Tree, kind: RecordType) -> Container[int]:
             return matching(tree, kind, request.where)
 
         if not difference.changes:
-            _check_filter(comparison, {name for name, _ in targets}, satisfying)
-        return _filter_by_condition(difference, comparison, satisfying)
+            _check_filter(comparison, {name for name, _ in targets}, match_records)
+        return _filter_by_condition(difference, comparison, match_records)
     return difference
 
 

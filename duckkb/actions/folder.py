@@ -108,12 +108,12 @@ class Unopened(Struct, frozen=True):
     matching: "Matching | None" = None
 
     @classmethod
-    def around(cls, base: Base) -> "Unopened":
+    def from_base(cls, base: Base) -> "Unopened":
         """Return the `Unopened` of an open base. Raises `errors.Refused` (E_FORBIDDEN) for callers who see a part."""
         return cls(base.root, base.wiring.wire)
 
     @contextlib.contextmanager
-    def opened(self, opening: OpenOptions) -> Iterator[Base]:
+    def open_base(self, opening: OpenOptions) -> Iterator[Base]:
         """Open the base, and close it at the end of the block. Raises as `app.open`."""
         base = boot(self.wire(self.root, opening)[1])
         try:

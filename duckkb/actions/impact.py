@@ -67,7 +67,7 @@ class ImpactOptions(Struct, frozen=True):
     progress: Progress | None = None
     types: frozenset[str] | None = None
 
-    def told(self, questions: Sequence[JudgedQuestion]) -> list[JudgedQuestion]:
+    def filter_questions(self, questions: Sequence[JudgedQuestion]) -> list[JudgedQuestion]:
         return [
             question
             for question in questions
@@ -92,7 +92,8 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
     older, side_findings = _wire_older_side(unopened, (old, new), open_options)
     documents = [side[0].documents if side else () for side in (older, newer)]
     side_questions = [
-        options.told(judged.read([item for document in of for item in questions_in(document)])) for of in documents
+        options.filter_questions(judged.read([item for document in of for item in questions_in(document)]))
+        for of in documents
     ]
     findings = tuple(guard_questions(*documents))
     questions = (
@@ -101,7 +102,7 @@ def impact(unopened: Unopened, range: str | None, options: ImpactOptions) -> Imp
         else [*side_questions[0], *(item for item in side_questions[1] if item not in side_questions[0])]
     )  # each with its own side's judgements
     known_keys = {question.key for of in side_questions for question in of}
-    since = [] if allow_weaker else options.told(_find_new_questions(unopened, old, open_options))
+    since = [] if allow_weaker else options.filter_questions(_find_new_questions(unopened, old, open_options))
     questions += [question for question in since if question.key not in known_keys]
     before, after = (_ask_side(of, side, questions, k, side_findings) for of, side in ((old, older), (new, newer)))
     removed_questions = [question for question in side_questions[0] if judged.milder(question, side_questions[1])]
@@ -122,8 +123,8 @@ def impact_object(base: Base, *, range: str | None = None, branch: str | None = 
 
     resolved_range = range_of(base, range, branch)
     if (part := part_of(base)) is None:
-        return convert_report_to_object(impact(Unopened.around(base), resolved_range, ImpactOptions(k)))
-    report = impact(Unopened.around(part.whole), resolved_range, ImpactOptions(k, lenient=True, types=part.types))
+        return convert_report_to_object(impact(Unopened.from_base(base), resolved_range, ImpactOptions(k)))
+    report = impact(Unopened.from_base(part.whole), resolved_range, ImpactOptions(k, lenient=True, types=part.types))
     answer = convert_report_to_object(replace(report, findings=()))
     return answer | {"degraded": ["answered in part without vectors"] if answer["degraded"] else []}
 

@@ -46,7 +46,7 @@ def line_of(kind: RecordType, row: StoredRow) -> dict[str, Any]:
 def field_names(base: Base, type: str) -> tuple[str, ...]:
     """Return the fields of a type: those that its schema declares, then further fields of its records."""
     kind = find_kind(base, type)
-    return tuple(dict.fromkeys([*kind.identity_fields, *kind.properties, *base.observed(kind).types()]))
+    return tuple(dict.fromkeys([*kind.identity_fields, *kind.properties, *base.observe_fields(kind).types()]))
 
 
 def list_caller_vectors(base: Base, type: str) -> dict[str, tuple[str, ...]]:
@@ -102,12 +102,12 @@ def page(
     behind = None if after is None else parse_identity(base, type, after)[1]
     notices: tuple[Notice, ...] = ()
     if condition is None:
-        rows, total = base.tree.in_order(kind, behind), base.tree.count(kind)
+        rows, total = base.tree.iter_by_identity(kind, behind), base.tree.count(kind)
     else:
         from duckkb.engine.query import match_filter
 
         ids, notices = match_filter(base, kind, condition)
-        rows, total = base.tree.among(kind, frozenset(ids)), len(ids)
+        rows, total = base.tree.select_rows(kind, frozenset(ids)), len(ids)
         if behind is not None:
             floor = identity_key(behind)
             rows = (row for row in rows if identity_key(row.record.identity) > floor)
@@ -120,7 +120,7 @@ def page(
 def export(base: Base, type: str) -> Iterator[dict[str, Any]]:
     """Yield every record of a type as `import` takes it: fields and times."""
     kind = find_kind(base, type)
-    rows = base.tree.in_order(kind)  # the rows at the time of the call; only lines are made later
+    rows = base.tree.iter_by_identity(kind)  # the rows at the time of the call; only lines are made later
     times = ((row.record, {CREATED_AT: row.record.created_at, UPDATED_AT: row.record.updated_at}) for row in rows)
     return ({**record.fields, **both} for record, both in times)
 
@@ -187,7 +187,7 @@ def settings(base: Base, type: str) -> dict[str, Any]:
 
 
 def _describe_setting_value(base: Base, kind: RecordType, key: Key) -> dict[str, Any]:
-    value, origins = key.of(kind.settings(base.settings)), base.settings.origins
+    value, origins = key.get_value(kind.settings(base.settings)), base.settings.origins
     origin = DEFAULT if origins.get(key.name, DEFAULT) == DEFAULT else "configuration"
     if kind.policy is not None and {key.attribute, key.attribute.partition(".")[0]} & kind.policy.overrides.keys():
         origin = "policy"

@@ -42,7 +42,7 @@ class Provenance:
     def __init__(self, base: BaseNow) -> None:
         self._base = base
 
-    def of(self, hits: Sequence[Hit]) -> list[Origin]:
+    def list_origins(self, hits: Sequence[Hit]) -> list[Origin]:
         """Return for each hit the commit that last changed its record's line, and a citation of it."""
         with self._base() as base:
             return origins_of(base, hits)
@@ -92,7 +92,7 @@ class Provenance:
         with self._base() as base:
             return log(base, type, identity)
 
-    def cited(self, cited: Citation) -> dict[str, Any]:
+    def resolve_citation(self, cited: Citation) -> dict[str, Any]:
         """Resolve a citation as `resolve_citation`, also in a base opened at the cited commit."""
         with self._base() as base:
             return resolve_citation(base, cited)
@@ -104,7 +104,7 @@ def origins_of(base: Base, hits: Sequence[Hit]) -> list[Origin]:
     origins_by_id: dict[tuple[str, int], Origin] = {}
     for name in dict.fromkeys(hit.type for hit in hits):
         kind = find_kind(base, name)
-        rows = [row for hit in hits if hit.type == name and (row := base.tree.by_id(kind, hit.id)) is not None]
+        rows = [row for hit in hits if hit.type == name and (row := base.tree.find_by_id(kind, hit.id)) is not None]
         origins = history.origins(found_in, kind, rows)
         origins_by_id |= {(name, number): origin for number, origin in origins.items()}
     is_read_alike = cache(partial(_read_at, base))
@@ -155,7 +155,7 @@ def _read_citation(base: Base, citation: Citation) -> dict[str, Any]:
 def _since(now: Base, citation: Citation, then: Mapping[str, Any]) -> dict[str, Any]:
     """Return how a cited record has changed; empty where it has not. It is identified by its id."""
     kind = now.ontology.find(citation.type)
-    row = now.tree.by_id(kind, then[ID]) if kind is not None else None
+    row = now.tree.find_by_id(kind, then[ID]) if kind is not None else None
     if kind is None or row is None:
         return {"_since": {"state": "deleted"}}
     was, is_now = (
@@ -294,7 +294,7 @@ def _cite_origin(
 ) -> Origin:
     """Return an origin whose citation has no chunk where the commit does not cut the record in the same way."""
     kind = find_kind(base, hit.type)
-    row = base.tree.by_id(kind, hit.id)
+    row = base.tree.find_by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
     has_chunk = hit.chunk is not None and (origin.by is None or is_read_alike(origin.by.commit)(kind))
     return replace(origin, uri=_build_uri(kind, row, origin, hit if has_chunk else None))

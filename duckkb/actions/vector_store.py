@@ -105,7 +105,9 @@ class VectorStore:
             count = base.tree.count(kind)
             if not is_there or offset >= count:
                 return VectorRows((), () if is_there else (_make_missing_notice(collection),))
-            return _embed_rows(base, kind, [*islice(base.tree.in_order(kind), offset, min(count, offset + limit))])
+            return _embed_rows(
+                base, kind, [*islice(base.tree.iter_by_identity(kind), offset, min(count, offset + limit))]
+            )
 
     def search(self, query: str, *, top_k: int = 5, collection: str = COLLECTION) -> VectorRows:
         """Return the nearest records, the nearest first: key, embedding_text, value, score.
@@ -196,14 +198,14 @@ def _prepare(base: Base, name: str, text: Any, value: Any) -> None:
             create(base, name, _build_definition(base, name))
 
 
-@boot.answered
+@boot.retry_if_stale
 def _embed_rows(base: Base, kind: RecordType, rows: Sequence[StoredRow]) -> VectorRows:
     notices = compute_missing_vectors(base, [kind])
     pairs = zip(rows, vectors.embeddings(base, kind, TEXT, rows), strict=True)
     return VectorRows(tuple({**_describe_row(row), "embedding": embedding} for row, embedding in pairs), notices)
 
 
-@boot.answered
+@boot.retry_if_stale
 def _find_nearest_rows(base: Base, kind: RecordType, chunks: "np.ndarray", text: str, top_k: int) -> VectorRows:
     notices = compute_missing_vectors(base, [kind])
     rows_by_id = {row.record.id: (row, distance) for row, distance in vectors.nearest(base, kind, chunks, top_k)}
@@ -332,7 +334,7 @@ def _find_row(base: Base, kind: RecordType, key: Any) -> StoredRow:
     message = f"{kind.name}: no record with the key {key!r}"
     if len(key) < _SHORTEST_PREFIX:
         raise NotFound(message, suggestion=f"give the key, or at least {_SHORTEST_PREFIX} characters of its beginning")
-    behind = base.tree.in_order(kind, behind=(key,))  # keys with this prefix follow each other there
+    behind = base.tree.iter_by_identity(kind, behind=(key,))  # keys with this prefix follow each other there
     rows_by_key = {_read_key(row): row for row in takewhile(lambda row: _read_key(row).startswith(key), behind)}
     if len(rows_by_key) == 1:
         return next(iter(rows_by_key.values()))

@@ -110,7 +110,7 @@ class _Versions:
         for record in given:
             self._given.setdefault(identity_text(plain_identity(base.tree, kind, record.identity)), []).append(record)
 
-    def blamed(self, finding: Finding) -> Given | None:
+    def find_version(self, finding: Finding) -> Given | None:
         """Return the version that a finding concerns; None where it concerns none of them.
 
         With merged versions, it is the last that has the field, or that names the version concerned. Otherwise
@@ -127,9 +127,9 @@ class _Versions:
             reversed(named_versions or [version for version in versions if name in version.fields] or versions), None
         )
 
-    def placed(self, finding: Finding) -> Finding:
+    def locate_finding(self, finding: Finding) -> Finding:
         """Return a finding at the line that it concerns."""
-        version = self.blamed(finding)
+        version = self.find_version(finding)
         if version is None or not version.place:
             return finding
         bare = replace(finding, message=finding.message.removeprefix(f"{version.place}: "))
@@ -146,8 +146,8 @@ def _remove_refused_records(
     certain = [finding for finding in findings if finding.code not in _OF_OTHERS] or findings
     wrong: dict[int, list[Finding]] = {}
     for finding in certain:
-        if (record := versions.blamed(finding)) is not None:
-            wrong.setdefault(id(record), []).append(versions.placed(finding))
+        if (record := versions.find_version(finding)) is not None:
+            wrong.setdefault(id(record), []).append(versions.locate_finding(finding))
     return tuple(record for record in records if id(record) not in wrong), list(wrong.values())
 
 
@@ -257,7 +257,7 @@ def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:
         return write(base, request, options)
     except (InvalidRecord, Conflict, Refused) as problem:
         versions = _Versions(base, request.kind, request.given, request.merge)
-        problem.findings = tuple(map(versions.placed, problem.findings))
+        problem.findings = tuple(map(versions.locate_finding, problem.findings))
         raise
 
 

@@ -300,12 +300,12 @@ def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
 def try_models(path: "str | Path | None" = None, name: str | None = None) -> Iterator[dict[str, Any]]:
     """Ask each provider of the chat models a tiny question, and yield each answer.
 
-    As `duckkb.actions.models.listing.tried`.
+    As `actions.models.listing.try_models`.
     """
     from duckkb.actions.models import listing
     from duckkb.app import wiring
 
-    return listing.tried(wiring.chat_provider, path, name)
+    return listing.try_models(wiring.chat_provider, path, name)
 
 
 def verify_backup(path: "str | Path") -> dict[str, Any]:

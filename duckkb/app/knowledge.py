@@ -142,7 +142,7 @@ class KnowledgeBase:
     sql = asks(asking.sql)
     neighbors = asks(asking.neighbors)
     near = asks(asking.near)
-    citing = asks(asking.citing)
+    citing = asks(asking.find_citing_records)
     path = asks(asking.path)
     why = asks(tracing.why)
     pack = asks(context_pack.context_pack)

@@ -38,7 +38,7 @@ class Proposals:
         with self._turn, ExitStack() as stack:
             with load_for_caller(caller.types):
                 proposal = Proposing(root, Wish(title, self._branches.get(caller.tenant), message=message))
-                opening = proposal.opening(lenient=self._lenient or not sees_all)
+                opening = proposal.build_open_options(lenient=self._lenient or not sees_all)
                 kb = stack.enter_context(self._opened(root, opening))
             answer = kb.run(name, given, caller)
             if proposal.proposed.commit:

@@ -49,7 +49,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
         self._other = None
         try:
             if chosen.command:  # a command sees one commit
-                self._held.enter_context(self._target.reading())
+                self._held.enter_context(self._target.open_publication())
                 self._is_open = True
             self._answer(lambda base: None)
         except BaseException:
@@ -84,7 +84,7 @@ class PublishedKnowledgeBase(KnowledgeBase):
     ) -> "Answer":
         with ExitStack() as stack:
             held_already = self._chosen.command and self._is_open
-            publication = self._target.now if held_already else stack.enter_context(self._target.reading())
+            publication = self._target.now if held_already else stack.enter_context(self._target.open_publication())
             with around():
                 base = self._find_base(publication)
             try:

@@ -97,11 +97,11 @@ class VectorTables:
         vectors that declare it, `indexes` by cosine, and `labels` of an enum.
         """
         if table is None:
-            with self._postgres.reading() as cursor:
+            with self._postgres.open_cursor() as cursor:
                 return list_tables(cursor)
         names = table_name(table)
         refuse([] if names else [invalid("table", table)])
-        with self._postgres.reading() as cursor:
+        with self._postgres.open_cursor() as cursor:
             table_info = find_table(cursor, *(names or ("", "")), table)
         return [
             {"column": column.name, "type": column.type, "nullable": column.nullable}
@@ -175,7 +175,7 @@ class VectorTables:
         read = text_column if judge is not None else None
         search = NeighbourSearch(table, top_k, least, vector_column, select, filter, parse_enum, approximate, read)
         names = check(search, _find_flaws(text, final, rerank_threshold))
-        with self._postgres.reading() as cursor:
+        with self._postgres.open_cursor() as cursor:
             look(cursor, search, names, embedder.fingerprint.dimension)
         rows = self._find_neighbours(search, names, unit(_embed_text(embedder, text, False)))
         if judge is None:
@@ -187,7 +187,7 @@ class VectorTables:
     def _find_neighbours(self, search: NeighbourSearch, names: SafeNames, vector: Sequence[float]) -> list[Neighbour]:
         from duckkb.tables.nearest import look, nearest_rows  # they import the driver
 
-        with self._postgres.reading() as cursor:
+        with self._postgres.open_cursor() as cursor:
             return nearest_rows(cursor, search, names, look(cursor, search, names, len(vector)), vector)
 
 
@@ -195,11 +195,11 @@ def _find_embedder(models: wiring.Models, dimensions: int | None) -> Embedder:
     """Return the model, with other dimensions where an endpoint is asked for them; raises `errors.UsageError`."""
     settings = models.settings.embedding
     if dimensions is None:
-        return models.of(settings)
+        return models.get_embedder(settings)
     if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= MOST_DIMENSIONS:
         message = f"dimensions are from 1 to {MOST_DIMENSIONS:,}"
         raise UsageError(message, suggestion="or have global.embedding.dimensions in config.yaml say more")
-    model = models.of(replace(settings, dimensions=dimensions) if settings.address else settings)
+    model = models.get_embedder(replace(settings, dimensions=dimensions) if settings.address else settings)
     if model.fingerprint.dimension not in (0, dimensions):
         message = f"the model {model.fingerprint.name} has {model.fingerprint.dimension} dimensions, not {dimensions}"
         raise UsageError(message, "E_DIMENSION", "leave the dimensions out, or configure a model that has them")

@@ -50,7 +50,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         Models(configuration.root, configuration.settings, models_env, chosen, configuration.ontology),
     )
     tokenizer = _make_tokenizer(configuration.settings, models_env)
-    place = Place.of(env.cache_home, configuration.root)
+    place = Place.locate(env.cache_home, configuration.root)
     _remember_documents(configuration.ontology, place)
     return configuration, Wiring(
         root=configuration.root,
@@ -61,7 +61,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
         lanes=partial(_make_lanes, configuration.settings, tokenizer),
         sql=lambda rows, ends, load_cache: _make_tables(configuration.ontology, rows, ends, load_cache, engine),
         tokenizer=tokenizer,
-        embedder_for=models.of,
+        embedder_for=models.get_embedder,
         reranker=models.reranker,
         expander=models.expander,
         chat=models.chat,
@@ -301,7 +301,7 @@ class Models:
         self._given = Checked(chosen.embedder) if chosen.embedder is not None else None
         self._made: dict[EmbeddingSettings, Embedder] = {}
 
-    def of(self, wanted: EmbeddingSettings) -> Embedder:
+    def get_embedder(self, wanted: EmbeddingSettings) -> Embedder:
         from duckkb.llm.providers import make_embedder
 
         if self._given is not None:

@@ -200,11 +200,11 @@ def _make_row(record: Record, columns: Sequence[str]) -> list[str]:
 
 
 def _format_markdown_line(values: Sequence[Any]) -> str:
-    def shown(value: Any) -> str:
+    def format_value(value: Any) -> str:
         is_text = not isinstance(value, bool | int | float) and value not in (None, "")
         return markup.cell(escape_workflow_commands(cell(value))) if is_text else cell(value)
 
-    return "| " + " | ".join(map(shown, values)) + " |"
+    return "| " + " | ".join(map(format_value, values)) + " |"
 
 
 def _has_only_numbers(values: Iterable[Any]) -> bool:

@@ -76,7 +76,7 @@ def _merge_part(
     key = table_merge.table_of(match[2]) if match else None
     if match is None or key is None:
         return None
-    part, table = match[2], _load_rules(Path(match[1] or ".")).of(key)
+    part, table = match[2], _load_rules(Path(match[1] or ".")).get_rules(key)
     base, ours, theirs = ({part: file.read_bytes()} for file in files)
     outcome = table_merge.merge_table(base, ours, theirs, table, is_base=is_base)
     return outcome, outcome.parts[part] or EMPTIED, table

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from duckkb.actions.registry.record_lines import OF_RECORDS, FieldChoice, Line, Projection, listed_lines
+from duckkb.actions.registry.record_lines import OF_RECORDS, FieldChoice, Line, Projection, format_lines
 from duckkb.cli import formats
 from duckkb.cli.options import choose_format
 from duckkb.cli.out import tell
@@ -49,4 +49,4 @@ def project_listed(
     own_fields: Sequence[str],
 ) -> list[dict[str, Any]]:
     """Return the records of a page or walk as they are printed. Raises `errors.UsageError`."""
-    return project(kb, listed_lines(records, kb.document_types(of), full=full), choice, of=of, own=own_fields)
+    return project(kb, format_lines(records, kb.document_types(of), full=full), choice, of=of, own=own_fields)

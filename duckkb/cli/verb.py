@@ -157,7 +157,7 @@ def open_named_base(
 
     settings = read_front_options()
     if "proposing" in settings:
-        opening = settings["proposing"]().opening(lenient=bool(settings.get("lenient")))
+        opening = settings["proposing"]().build_open_options(lenient=bool(settings.get("lenient")))
         with app.KnowledgeBase(prepare_unopened().root, opening) as kb:
             yield kb
         return

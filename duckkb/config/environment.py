@@ -117,7 +117,7 @@ def apart(root: Path | None, folder: Path) -> Path:
 def note_sealing() -> "tuple[Notice, ...]":
     """Return notices on sealed derived state; none while no key is set."""
     sealing: Any = sys.modules.get("duckkb.config.sealing")
-    return sealing.told() if sealing is not None else ()
+    return sealing.take_notices() if sealing is not None else ()
 
 
 def secret(name: str, environ: Mapping[str, str] | None = None) -> str | None:

@@ -73,9 +73,9 @@ class Key(Struct, frozen=True):
 
     @property
     def default(self) -> Any:
-        return self.of(_STANDARD)
+        return self.get_value(_STANDARD)
 
-    def of(self, settings: Settings) -> Any:
+    def get_value(self, settings: Settings) -> Any:
         """Return its value in these settings."""
         return attrgetter(self.attribute)(settings) if self.attribute else INCLUDE
 
@@ -327,7 +327,7 @@ def read_settings(root: Section, variables: Mapping[str, str] | None = None) -> 
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for key in KEYS:
-        section, leaf, standard = sections[key.section], key.leaf, key.of(_STANDARD)
+        section, leaf, standard = sections[key.section], key.leaf, key.get_value(_STANDARD)
         is_absent = standard is None and section.value.get(leaf) is None
         values[key.name] = None if is_absent else section.get(leaf, key.rule, standard)
         origins[key.name] = section.place(leaf) if leaf in section else DEFAULT
@@ -355,7 +355,7 @@ def _read_variable(root: Section, variable: str, text: str) -> Any:
         remedy = f"unset {variable}, or give it another value"
         message = f"{variable} of the environment {problem}"
         root.found.append(Finding(root.code, message, field=key.name, remedy=remedy))
-        return key.of(_STANDARD)
+        return key.get_value(_STANDARD)
     return value
 
 

@@ -37,7 +37,7 @@ def seal_environment(env: Environment, given: Mapping[str, str]) -> Environment:
         return replace(env, cache_home=_opened[disk].home)
 
 
-def told() -> tuple[Notice, ...]:
+def take_notices() -> tuple[Notice, ...]:
     """Return the notices on sealing, each once."""
     messages = [*_told]
     _told.clear()

@@ -23,7 +23,7 @@ def normalize_config(loaded: Loaded) -> dict[str, Any]:
         place = configuration
         for step in key.section:
             place = place.setdefault(step, {})
-        place[key.leaf] = _make_leaf(key.of(loaded.settings), loaded.settings.origins.get(key.name, DEFAULT))
+        place[key.leaf] = _make_leaf(key.get_value(loaded.settings), loaded.settings.origins.get(key.name, DEFAULT))
     if rows := loaded.settings.models:
         configuration["global"]["models"] = {name: _describe_model(row, loaded.settings) for name, row in rows.items()}
     origin = _Origin(loaded.documents)

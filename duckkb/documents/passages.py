@@ -102,7 +102,7 @@ def line_at(fields: Mapping[str, Any], start: int) -> int:
     return int(fields.get("text_line") or 1) + str(fields.get(TEXT) or "").count("\n", 0, start)
 
 
-def beginning(fields: Mapping[str, Any], longest: int) -> Excerpt:
+def excerpt_start(fields: Mapping[str, Any], longest: int) -> Excerpt:
     """Return an excerpt of where a document's text begins. It starts below a first heading that repeats the title,
     unless the whole text fits into `longest` characters.
     """

@@ -153,14 +153,14 @@ class TreeRows:
         return self._tree.ids(self._kind)
 
     def __contains__(self, record_id: object) -> bool:
-        return isinstance(record_id, int) and self._tree.by_id(self._kind, record_id) is not None
+        return isinstance(record_id, int) and self._tree.find_by_id(self._kind, record_id) is not None
 
     def __getitem__(self, record_id: int) -> Row:
         (row,) = self._rows([self.record(record_id)], None)
         return row
 
     def record(self, record_id: int) -> Record:
-        row = self._tree.by_id(self._kind, record_id)
+        row = self._tree.find_by_id(self._kind, record_id)
         if row is None:
             raise KeyError(record_id)
         return row.record
@@ -194,7 +194,7 @@ class TreeRows:
         self._base.cache.save()
 
     def some(self, ids: Iterable[int], lane: Lane | None = None) -> list[Row]:
-        stored_rows = (self._tree.by_id(self._kind, record_id) for record_id in ids)
+        stored_rows = (self._tree.find_by_id(self._kind, record_id) for record_id in ids)
         record_stream = (row.record for row in stored_rows if row is not None)
         rows: list[Row] = []
         while records := list(islice(record_stream, _BATCH)):
@@ -275,11 +275,11 @@ class Base:
         """Return whether a caller of this base may know of a file of truth or configuration."""
         return True
 
-    def told(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
+    def filter_notices(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
         """Return the notices that a caller of this base may read."""
         return tuple(notices)
 
-    def standing(self, ontology: Ontology) -> Iterable[Notice]:
+    def list_notices(self, ontology: Ontology) -> Iterable[Notice]:
         """Return the notices that hold for as long as these types are read here."""
         return ()
 
@@ -338,10 +338,10 @@ class Base:
 
     def lengths(self, kind: RecordType) -> dict[str, int]:
         """Return the length of a type's vectors by field; 0 where there is none yet."""
-        return self.observed(kind).lengths()
+        return self.observe_fields(kind).lengths()
 
     @make_once
-    def observed(self, kind: RecordType) -> Observed:
+    def observe_fields(self, kind: RecordType) -> Observed:
         """Return the statistics of a type's fields, as its stored lines have them."""
         if kind.name not in self._observed:
             self._observed[kind.name] = Observed(kind, notes=self.notes if self.lines is not None else None)
@@ -356,7 +356,7 @@ class Base:
         key_rule = kind.generated
         if key_rule is None or not key_rule.of:
             return []
-        keys = [key_of_text(kind, text), *self.observed(kind).own_keys(text)]
+        keys = [key_of_text(kind, text), *self.observe_fields(kind).own_keys(text)]
         rows = [self.tree.get(kind, (key,)) for key in keys if key is not None]
         return [row for row in rows if row is not None and row.record.fields.get(key_rule.of) == text]
 
@@ -364,10 +364,10 @@ class Base:
     def rows(self, kind: RecordType) -> TreeRows:
         """Return the current records of a type, with their entries on demand."""
         if kind.name not in self._rows:
-            self._rows[kind.name] = self._made_rows(kind)
+            self._rows[kind.name] = self._build_rows(kind)
         return self._rows[kind.name]
 
-    def _made_rows(self, kind: RecordType) -> TreeRows:
+    def _build_rows(self, kind: RecordType) -> TreeRows:
         return TreeRows(self, kind)
 
     @make_once
@@ -376,10 +376,10 @@ class Base:
         if self.cache.dropped != self.dropped:  # lanes may hold rows of a forged file
             self.dropped = self.cache.dropped
             for record_type in self.ontology:
-                self._made_lanes(record_type).discard()
-        return self._made_lanes(kind)
+                self._get_lanes(record_type).discard()
+        return self._get_lanes(kind)
 
-    def _made_lanes(self, kind: RecordType) -> Lanes:
+    def _get_lanes(self, kind: RecordType) -> Lanes:
         if kind.name not in self._lanes:
             self._lanes[kind.name] = self.wiring.lanes(kind, self.rows(kind))
         return self._lanes[kind.name]
@@ -449,7 +449,7 @@ class Base:
         if self.lines is None or self.lines.is_behind:
             return
         with suppress(OSError, Unusable, Unavailable, Ahead):
-            with self.lines.writing(self.wiring.lock_timeout) as is_current:
+            with self.lines.begin_write(self.wiring.lock_timeout) as is_current:
                 if is_current:
                     self.lines.save(self.tree, paths)
             if is_current:
@@ -465,7 +465,7 @@ class Base:
         names = {part.kind.name for part in parts.values() if part is not None}
         for kind in self.ontology.nodes.values():
             if len(parts) > FEW and kind.name in names and kind.is_collection:
-                self.observed(kind)
+                self.observe_fields(kind)
 
     @property
     def is_quickly_loaded(self) -> bool:
@@ -478,10 +478,10 @@ class Base:
         with suppress(Unusable, OSError):
             self.wiring.place.make()
 
-    def arrived(self, kind: RecordType, keys: Iterable[bytes]) -> None:
+    def on_vectors_available(self, kind: RecordType, keys: Iterable[bytes]) -> None:
         """Tell the lane of a type that the cache holds vectors it may wait for."""
         if kind.name in self._lanes:
-            self._lanes[kind.name].vectors.arrived(keys)
+            self._lanes[kind.name].vectors.on_vectors_available(keys)
 
     def close(self, *, alone: bool = True) -> None:
         """Close the store, and with `alone` the caches and the engine too; others may share these."""

@@ -55,7 +55,7 @@ def _fork_child(base: Base, kinds: Sequence[RecordType]) -> int:
         return child
     try:  # never return to the caller, which continues in the parent
         for kind in kinds:
-            base.lanes(kind).vectors.lacking()
+            base.lanes(kind).vectors.list_missing_texts()
     finally:
         os._exit(0)
 

@@ -138,7 +138,7 @@ def sync(base: Base) -> None:
         refuse_unreadable(base.tree, base.whole.root)
 
 
-def answered(
+def retry_if_stale(
     ask: "Callable[Concatenate[Base, Given], Answer]",
 ) -> "Callable[Concatenate[Base, Given], Answer]":
     """Wrap a function that reads derived state, so that it is asked again where that state was lost.
@@ -149,7 +149,7 @@ def answered(
     """
 
     @wraps(ask)
-    def ask_until_settled(base: Base, /, *given: Given.args, **named: Given.kwargs) -> Answer:
+    def ask_with_retries(base: Base, /, *given: Given.args, **named: Given.kwargs) -> Answer:
         attempts = 0
         while True:
             drop_count = base.cache.dropped
@@ -164,7 +164,7 @@ def answered(
             if drop_count == base.cache.dropped:
                 return answer
 
-    return ask_until_settled
+    return ask_with_retries
 
 
 def refuse_past(base: Base) -> None:
@@ -200,7 +200,7 @@ def notices(base: Base) -> list[Notice]:
     tree, reader_notices = base.tree, []
     with suppress(Unavailable, OSError):  # a read goes on without git
         reader_notices += _report_absent_files(base)
-    reader_notices += base.whole.standing(base.ontology)
+    reader_notices += base.whole.list_notices(base.ontology)
     if base.read_only:
         reader_notices.append(Notice("W_READ_ONLY", "this checkout cannot be written; it is read without lock"))
     if base.reason:
@@ -221,7 +221,7 @@ def notices(base: Base) -> list[Notice]:
             Notice("W_DUPLICATE", f"{duplicate_count} records stand twice and were read merged", "duckkb dedupe")
         )
     reader_notices += [_to_notice(finding) for finding in base.cache.findings if not base.is_narrowed]
-    return list(dict.fromkeys(base.told(reader_notices)))  # one cache file can give the same notice twice
+    return list(dict.fromkeys(base.filter_notices(reader_notices)))  # one cache file can give the same notice twice
 
 
 def _report_absent_files(base: Base) -> list[Notice]:

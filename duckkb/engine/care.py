@@ -31,11 +31,11 @@ def dedupe(base: Base, *, reassign: bool = False, dry_run: bool = False) -> Rece
     With `reassign`, the later of two records that share an id gets a free id.
     """
 
-    def mended() -> list[RenderedPart]:
+    def mend_parts() -> list[RenderedPart]:
         changes = _merge_duplicates(base.tree) + (_reassign_ids(base.tree) if reassign else [])
         return render.render(base.tree, Changeset(tuple(changes)), render.Writer())
 
-    return _mend_parts(base, mended, dry_run)
+    return _mend_parts(base, mend_parts, dry_run)
 
 
 def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
@@ -45,7 +45,7 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
     searched for elsewhere.
     """
 
-    def joined() -> list[RenderedPart]:
+    def join_parts() -> list[RenderedPart]:
         today = date.fromisoformat(base.wiring.clock.now()[:10])
         days = timedelta(days=min(older_than, today.toordinal()) - 1)  # dates begin at the year 1
         parts = render.compact_parts(base.tree, (today - days).isoformat().replace("-", ""), render.Writer())
@@ -53,7 +53,7 @@ def compact(base: Base, older_than: int, dry_run: bool) -> Receipt:
             _refuse_branch_changes(git_changes.find_changes_on_branches(base.root, [part.path for part in parts]))
         return parts
 
-    return _mend_parts(base, joined, dry_run)
+    return _mend_parts(base, join_parts, dry_run)
 
 
 def _mend_parts(base: Base, mend: Callable[[], list[RenderedPart]], dry_run: bool = False) -> Receipt:

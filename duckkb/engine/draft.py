@@ -221,7 +221,7 @@ def _find_free_id(kind: RecordType, identity: Identity, state: Drafting) -> int:
         kind.kind,
         kind.table,
         identity,
-        lambda candidate: candidate in taken_ids or state.tree.by_id(kind, candidate) is not None,
+        lambda candidate: candidate in taken_ids or state.tree.find_by_id(kind, candidate) is not None,
     )
     taken_ids.add(number)
     return number
@@ -366,7 +366,7 @@ def _apply(request: Apply, state: Drafting) -> Draft:
         kind = tree.ontology.find(change.record.type)
         if kind is None:
             raise StateError(f"no type {change.record.type}", code="E_UNKNOWN_TYPE", suggestion="duckkb schema")
-        stored_row = tree.by_id(kind, change.record.id)
+        stored_row = tree.find_by_id(kind, change.record.id)
         holder = tree.get(kind, change.new.identity) if change.new is not None else None
         if mismatch := _describe_mismatch(stored_row.record if stored_row else None, change.old, request.exact):
             state.findings.append(_build_stale_finding(change.record, stored_row, mismatch))

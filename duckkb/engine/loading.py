@@ -84,7 +84,7 @@ def _update_store(ground: Ground, lines: StoredLines, tree: Tree, file_survey: S
 
     Raises OSError, `Unusable`, `errors.Unavailable`.
     """
-    with lines.writing(ground.lock_timeout) as is_current, pause_collector():
+    with lines.begin_write(ground.lock_timeout) as is_current, pause_collector():
         if not is_current:
             lines.reopen()
             tree, file_survey = lines.tree(), survey(ground.root, ground.ontology)

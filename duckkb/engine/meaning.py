@@ -206,7 +206,7 @@ def _is_unsearchable(base: Base, kind: RecordType) -> bool:
     first = (row.record.fields for row in islice(base.tree.rows(kind), _LOOKED_AT if has_nested_field else _FIRST))
     if has_text(kind.vectors, first):
         return False
-    types = base.observed(kind).types()
+    types = base.observe_fields(kind).types()
     return not any({"text", "a list"} & types.get(field.name, {}).keys() for field in kind.vectors if not field.given)
 
 

@@ -52,7 +52,7 @@ def narrow_base(base: Base, types: frozenset[str] | None, *, tenant: str = "", l
     """
     if types is None:
         return base
-    types = base.whole.ontology.seen_by(types, tenant)
+    types = base.whole.ontology.list_visible_types(types, tenant)
     if (part := part_of(base)) is not None:
         types &= part.types
     view = NarrowedBase(base.whole, types, lenient=lenient)
@@ -75,7 +75,7 @@ class NarrowedBase(Base):
     def __init__(self, whole: Base, types: frozenset[str], *, lenient: bool = False) -> None:
         if whole.wiring.at is not None and whole.wiring.proposal is None:
             raise forbidden("revisions are not for who sees only a part of the base")
-        ontology = whole.ontology.narrowed(types)
+        ontology = whole.ontology.narrow(types)
         self._of, self.types, self._validators, self.turn = whole, types, {}, whole.turn
         self.is_generation = whole.is_generation
         self.wiring = replace(whole.wiring, ontology=ontology, lenient=lenient, preview=_refuse_preview)
@@ -87,7 +87,7 @@ class NarrowedBase(Base):
         return self._of
 
     def renew(self) -> None:
-        self.tree = self._of.tree.narrowed(self.ontology)
+        self.tree = self._of.tree.narrow(self.ontology)
 
     @property
     def root(self) -> Path:
@@ -103,10 +103,10 @@ class NarrowedBase(Base):
 
     @property
     def sql(self) -> Sql:
-        return self._of.sql.narrowed(self.ontology)
+        return self._of.sql.narrow(self.ontology)
 
-    def observed(self, kind: RecordType) -> Observed:
-        return self._of.observed(kind)
+    def observe_fields(self, kind: RecordType) -> Observed:
+        return self._of.observe_fields(kind)
 
     def rows(self, kind: RecordType) -> TreeRows:
         return self._of.rows(kind)
@@ -117,8 +117,8 @@ class NarrowedBase(Base):
     def register(self) -> None:
         self._of.register()
 
-    def arrived(self, kind: RecordType, keys: Iterable[bytes]) -> None:
-        self._of.arrived(kind, keys)
+    def on_vectors_available(self, kind: RecordType, keys: Iterable[bytes]) -> None:
+        self._of.on_vectors_available(kind, keys)
 
     def take_in(self, parts: Mapping[str, Part | None]) -> None:
         self._of.take_in(parts)
@@ -131,7 +131,7 @@ class NarrowedBase(Base):
     def concerns(self, path: str) -> bool:
         return type_at(self.ontology, path) is not None
 
-    def told(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
+    def filter_notices(self, notices: Iterable[Notice]) -> tuple[Notice, ...]:
         """Return the notices, except codes computed over the whole base and words about the machine."""
         return tuple(_redact_notice(notice) for notice in notices if notice.code not in _OF_ALL_TEXTS)
 

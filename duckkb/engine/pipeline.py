@@ -26,7 +26,7 @@ _LIMIT = 50
 """Records for which a question is planned, however many are shown."""
 
 
-@boot.answered
+@boot.retry_if_stale
 def query(base: Base, intent: Intent, budget: ModelBudget) -> FindResult:
     """Answer the lines of an intent's text with its first `limit` records; the trace of each explains its score.
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb.documents.passages import beginning, line_at
+from duckkb.documents.passages import excerpt_start, line_at
 from duckkb.engine import boot
 from duckkb.engine.base import Base
 from duckkb.engine.beside import vectors_made_beside
@@ -65,7 +65,7 @@ _ACTIVE = frozenset('"`\\!$')  # what a shell reads inside of double quotes; but
 _SOME_ROWS = 1_000  # in which the names inside a nested value are looked for
 _MOST_NAMED = 3
 _SOME_VALUES, _MOST_VALUES, _LONGEST_VALUE = 6, 40, 60
-"""How many values of a field are named; with more different ones, or longer, it is no field of few values."""
+"""How many values of a field are named; a field with more, or longer ones, is not a field of few values."""
 _LOOKED_AT = 4_000  # characters of a document without a chunk of its text
 _EXCLUDES = re.compile(r"<>|!=|!~|\bNOT\b", re.IGNORECASE)
 _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "hybrid", "where": "relational"}
@@ -74,9 +74,8 @@ _ENGINES: Mapping[Mode, str] = {"similar": "vector", "match": "fts", "hybrid": "
 class QuestionReading(Struct, frozen=True):
     """The lists of all lanes for one reading of a question.
 
-    `words` are what the lexical lane was asked. `expanded_by` are the records that the question was moved
-    towards. `is_filled`: no record fits the phrases and open ends of the question, and plain words gave all
-    records here.
+    `words` are what the lexical lane was asked. `expanded_by` are the records that the question was moved towards.
+    `is_filled`: no record fits the phrases and open ends of the question, and plain words gave all records here.
     """
 
     words: LexicalQuery
@@ -86,7 +85,7 @@ class QuestionReading(Struct, frozen=True):
     is_filled: bool = False
 
 
-@boot.answered
+@boot.retry_if_stale
 def find(base: Base, intent: Intent) -> FindResult:
     """Answer an intent; raises `errors.UsageError`, `errors.FilterError`, and `errors.Unavailable` where an explicit
     similar search has no usable model."""
@@ -121,7 +120,7 @@ class Ranked(Struct, frozen=True):
     allowed: Allowed
 
 
-@boot.answered
+@boot.retry_if_stale
 def rank(base: Base, intent: Intent) -> Ranked:
     """Rank everything, as `find` does without a limit; raises as it does.
 
@@ -337,13 +336,13 @@ class Search:
         """
         allowed_ids = self._allowed[kind.name]
         if not kind.full_text:
-            return IdSet.of(()) if words.phrases else allowed_ids
+            return IdSet.from_ids(()) if words.phrases else allowed_ids
         lane = self._base.lanes(kind).words
         if words.phrases:
             limits = LexicalQuery(phrases=words.phrases, excluded=words.excluded)
-            return IdSet.of(hit.id for hit in lane.ask(limits, self._base.tree.count(kind), allowed_ids))
-        everything = allowed_ids if allowed_ids is not None else IdSet.of(self._base.tree.ids(kind))
-        return everything.without(lane.excluded(words))
+            return IdSet.from_ids(hit.id for hit in lane.ask(limits, self._base.tree.count(kind), allowed_ids))
+        everything = allowed_ids if allowed_ids is not None else IdSet.from_ids(self._base.tree.ids(kind))
+        return everything.difference(lane.find_excluded_ids(words))
 
     def _rank_hits(self, hits: Mapping[Key, LaneHit], depth: int) -> list[tuple[Key, float]]:
         """Rank the hits of all types in one order; those of one type keep theirs."""
@@ -412,12 +411,12 @@ def _find_type(base: Base, key: Key) -> RecordType:
 
 def _find_row(base: Base, key: Key) -> tuple[RecordType, StoredRow]:
     kind = _find_type(base, key)
-    row = base.tree.by_id(kind, key[1])
+    row = base.tree.find_by_id(kind, key[1])
     assert row is not None, "a lane returns ids that exist"
     return kind, row
 
 
-@boot.answered
+@boot.retry_if_stale
 def match_filter(base: Base, kind: RecordType, where: str) -> tuple[IdSet, tuple[Notice, ...]]:
     """Return the ids of the records that satisfy a filter, and notices. Raises `errors.FilterError`."""
     ids = base.sql.where(kind, where)
@@ -539,7 +538,7 @@ def _note_unsearchable(base: Base, intent: Intent, reading: QuestionReading) -> 
     if "vector" not in reading.lists or intent.vector is not None:
         return ()
     compared_types = {name for name, _ in reading.lists["vector"].hits}
-    return base.told(unsearchable(base, [kind for kind in intent.kinds if kind.name not in compared_types]))
+    return base.filter_notices(unsearchable(base, [kind for kind in intent.kinds if kind.name not in compared_types]))
 
 
 def _has_value(base: Base, kind: RecordType, path: str) -> bool:
@@ -552,7 +551,7 @@ def _has_value(base: Base, kind: RecordType, path: str) -> bool:
 def _answer_filter(base: Base, intent: Intent, search_plan: Plan, allowed_ids: Allowed) -> FindResult:
     """Answer a filter without a text: the first records that satisfy it, ordered by identity."""
     kinds = {kind.name: kind for kind in intent.kinds}
-    ids = {name: allowed_ids[name] or IdSet.of(()) for name in kinds}
+    ids = {name: allowed_ids[name] or IdSet.from_ids(()) for name in kinds}
     rows = heapq.merge(*(_load_rows(base, kind, ids[name]) for name, kind in kinds.items()), key=_to_identity_key)
     hits = tuple(_to_hit(kinds[row.record.type], row, "relational") for row in islice(rows, search_plan.limit))
     account = ranking.plan_account(search_plan) if intent.explain else None
@@ -575,8 +574,8 @@ def _note_truncation(satisfy: int, limit: int) -> tuple[Notice, ...]:
 def _load_rows(base: Base, kind: RecordType, ids: IdSet) -> Iterator[StoredRow]:
     """Yield the rows of these records in the order of their identities; a few are looked up singly."""
     if len(ids) > _FEW:
-        return base.tree.among(kind, frozenset(ids))
-    rows = (row for record_id in ids if (row := base.tree.by_id(kind, record_id)) is not None)
+        return base.tree.select_rows(kind, frozenset(ids))
+    rows = (row for record_id in ids if (row := base.tree.find_by_id(kind, record_id)) is not None)
     return iter(sorted(rows, key=_to_identity_key))
 
 
@@ -596,6 +595,6 @@ def _to_hit(kind: RecordType, row: StoredRow, engine: str, score: float | None =
         etag=etag(row.line),
         times=(record.created_at, record.updated_at),
         in_collection=kind.is_collection,
-        excerpt=beginning(record.fields, LONGEST) if _is_document(kind) else None,
+        excerpt=excerpt_start(record.fields, LONGEST) if _is_document(kind) else None,
         **more,
     )

@@ -122,7 +122,7 @@ def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expand
             if estimate_window_tokens(question) > expand_settings.context_tokens - _REPLY_TOKENS:
                 raise _build_length_error("expand")
             late = until + _LATE_S
-            pool = CallPool.of(("expand", str(model.fingerprint)), _EXPANSIONS, 4 * _EXPANSIONS)
+            pool = CallPool.get_shared(("expand", str(model.fingerprint)), _EXPANSIONS, 4 * _EXPANSIONS)
             with step("expand"):
                 variants = pool.ask((budget.caller, question), ask, until - time.monotonic())
     except Unavailable as problem:
@@ -190,7 +190,9 @@ def _score_texts(
     if not missing:
         return known_scores, 0
     late = until + _LATE_S
-    pool = CallPool.of(("rerank", str(model.fingerprint)), rerank_settings.concurrency, rerank_settings.queue_limit)
+    pool = CallPool.get_shared(
+        ("rerank", str(model.fingerprint)), rerank_settings.concurrency, rerank_settings.queue_limit
+    )
 
     def ask_some(some: Sequence[str]) -> list[float]:
         with pool.slot(late):

@@ -151,7 +151,7 @@ def _check_dimension(base: Base, model: Embedder, dimension: int) -> Unavailable
     """Return the problem of vectors of this length, where the model's stored ones have another; None if they
     agree.
     """
-    known_dimension = base.cache.dimensions.of(model.fingerprint)
+    known_dimension = base.cache.dimensions.get_dimension(model.fingerprint)
     if known_dimension in (0, dimension):
         return None
     return Unavailable(
@@ -185,7 +185,9 @@ def embed_query(
     vectors, failures = _embed_questions(base, kinds, text or "", chosen)
     if failures and not vectors and chosen.mode != "hybrid":
         raise next(iter(failures))
-    notices = base.told(_note_missing_types(names if vectors else (), problem) for problem, names in failures.items())
+    notices = base.filter_notices(
+        _note_missing_types(names if vectors else (), problem) for problem, names in failures.items()
+    )
     if not vectors:
         return {}, notices
     ready_vectors, following = _prepare_lanes(base, [kind for kind in kinds if kind.name in vectors], vectors)
@@ -249,17 +251,17 @@ def compute_missing_vectors(base: Base, kinds: Sequence[RecordType]) -> tuple[No
     missing_count = _count_missing(base, kinds)
     message = f"{missing_count} {'chunk has' if missing_count == 1 else 'chunks have'} no vector yet{why}"
     pending = (Notice("W_DEGRADED", message, "duckkb index build", "vectors_pending"),) if missing_count else ()
-    return base.told([*_note_computation(computed_keys), *pending])
+    return base.filter_notices([*_note_computation(computed_keys), *pending])
 
 
-@boot.answered
+@boot.retry_if_stale
 def count_missing_vectors(base: Base, kinds: Sequence[RecordType]) -> int:
     """Return the number of chunks of these types that have no vector."""
     return _count_missing(base, kinds)
 
 
 def _count_missing(base: Base, kinds: Sequence[RecordType]) -> int:
-    return sum(len(base.lanes(kind).vectors.lacking()) for kind in kinds if kind.vectors)
+    return sum(len(base.lanes(kind).vectors.list_missing_texts()) for kind in kinds if kind.vectors)
 
 
 def fill_each(base: Base, kinds: Iterable[RecordType], deadline: float, made: set[bytes]) -> str:
@@ -293,7 +295,7 @@ def fill(base: Base, kind: RecordType, deadline: float, made: set[bytes]) -> Non
             break
         vectors = embed_until(base, kind, batch, deadline)
         made.update(vectors)
-        base.lanes(kind).vectors.arrived(vectors)
+        base.lanes(kind).vectors.on_vectors_available(vectors)
 
 
 def adopt_cached_vectors(base: Base, kind: RecordType, deadline: float) -> Texts:
@@ -303,13 +305,13 @@ def adopt_cached_vectors(base: Base, kind: RecordType, deadline: float) -> Texts
     `errors.Unavailable` where there is no model.
     """
     _discard_other_lengths(base, kind)
-    lacking = dict(base.lanes(kind).vectors.lacking())
+    lacking = dict(base.lanes(kind).vectors.list_missing_texts())
     if not lacking:
         return {}
     model = base.embedder(kind)
     base.cache.verify_vectors(lacking, model.embed_passages, lambda: time.monotonic() < deadline)
-    missing = base.cache.lacking("vector", lacking, model.fingerprint)
-    base.lanes(kind).vectors.arrived(lacking.keys() - missing)
+    missing = base.cache.list_missing_keys("vector", lacking, model.fingerprint)
+    base.lanes(kind).vectors.on_vectors_available(lacking.keys() - missing)
     return {key: lacking[key] for key in missing}
 
 
@@ -339,10 +341,10 @@ def _note_computation(computed_keys: Collection[bytes]) -> tuple[Notice, ...]:
 def _discard_other_lengths(base: Base, kind: RecordType) -> None:
     """Discard vectors of a model that was exchanged under the same name, recognized by their length."""
     model = base.fingerprint(kind)
-    dimension = base.cache.dimensions.of(model) if model is not None else 0
+    dimension = base.cache.dimensions.get_dimension(model) if model is not None else 0
     if dimension and not kind.given_vectors:
         lane = base.lanes(kind).vectors
-        lane.lacking()  # opens the lane
+        lane.list_missing_texts()  # opens the lane
         if (lane.account() or {"dimension": 0})["dimension"] not in (0, dimension):
             base.lanes(kind).discard()
 
@@ -353,13 +355,13 @@ def _note_other_lengths(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice
     """
     notices = []
     for kind in kinds:
-        if kind.given_vectors and (count := base.observed(kind).other_lengths()):
+        if kind.given_vectors and (count := base.observe_fields(kind).other_lengths()):
             expected_lengths = " and ".join(f"{length} ({name})" for name, length in base.lengths(kind).items())
             message = f"{kind.name} leaves out {count} vectors: their length is not {expected_lengths}"
             notices.append(
                 Notice("W_DEGRADED", message, "`duckkb check` names their records: put them anew", "vector_lengths")
             )
-    return base.told(notices)
+    return base.filter_notices(notices)
 
 
 def note_missing_graphs(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice, ...]:
@@ -393,7 +395,7 @@ def embed_before(base: Base, kind: RecordType, field: str, text: str) -> None:
     model = base.embedder(kind)
     if not texts:
         model.embed_passages([text])  # raises with the reason why there is no model
-    missing = {key: texts[key] for key in base.cache.lacking("vector", texts, model.fingerprint)}
+    missing = {key: texts[key] for key in base.cache.list_missing_keys("vector", texts, model.fingerprint)}
     if missing:
         embed(base, kind, missing)
 
@@ -425,7 +427,7 @@ def nearest(
     distances = {
         number: max(0.0, round(sum(some) / len(chunks), _DECIMALS)) for number, some in chunk_distances.items()
     }
-    rows = [(row, distance) for number, distance in distances.items() if (row := base.tree.by_id(kind, number))]
+    rows = [(row, distance) for number, distance in distances.items() if (row := base.tree.find_by_id(kind, number))]
     return sorted(rows, key=lambda pair: pair[1])[:limit]
 
 

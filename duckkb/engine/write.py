@@ -134,7 +134,7 @@ def commit(base: Base, parts: Sequence[RenderedPart], chosen: ChosenFields | Non
         changes.append(protocol.FileChange(layout.FORMAT_PATH, None, format_data))
     with mark_last_part_removal(base, changes):
         facts = protocol.commit(root, changes)
-    new_parts = {part.path: part.stored(facts[part.path]) if part.data is not None else None for part in parts}
+    new_parts = {part.path: part.build_part(facts[part.path]) if part.data is not None else None for part in parts}
     base.take_in(new_parts)
 
 
@@ -199,9 +199,9 @@ def _fill_caches(base: Base, request: Request) -> tuple[Notice, ...]:
             embed(base, request.kind, missing)
     except Unavailable as problem:
         message = f"stored without vectors: {problem.message}"
-        return base.told([Notice("W_PENDING", message, problem.suggestion or "duckkb index build")])
+        return base.filter_notices([Notice("W_PENDING", message, problem.suggestion or "duckkb index build")])
     base.cache.save()
-    return base.told(offer_notices)
+    return base.filter_notices(offer_notices)
 
 
 def _offer(base: Base, kind: RecordType, count: int) -> tuple[Notice, ...]:
@@ -240,7 +240,7 @@ def _has_vectors(base: Base, kind: RecordType) -> bool:
     any.
     """
     texts = base.builder.needs(kind, [row.record for row in islice(base.tree.rows(kind), _LOOKED_AT)]).vectors
-    return len(base.cache.lacking("vector", texts)) < len(texts)
+    return len(base.cache.list_missing_keys("vector", texts)) < len(texts)
 
 
 def _build_preview(base: Base, request: Upsert, entry: Given) -> Record:
@@ -421,7 +421,7 @@ def _note_misspellings(base: Base, request: Upsert) -> Iterator[Notice]:
 
 def _collect_stored_fields(base: Base, kind: RecordType) -> set[str]:
     """Return the fields that records of a type without a schema have."""
-    return set(base.observed(kind).types()) if kind.is_collection else set()
+    return set(base.observe_fields(kind).types()) if kind.is_collection else set()
 
 
 def _find_near_name(name: str, known_names: set[str]) -> str:
@@ -446,7 +446,7 @@ def _note_strange_types(base: Base, write_draft: Draft) -> Iterator[Notice]:
         kind = base.ontology.nodes.get(name)
         if kind is None or not kind.is_collection:
             continue
-        differences = base.observed(kind).strange(record for record in new if record.type == name)
+        differences = base.observe_fields(kind).strange(record for record in new if record.type == name)
         for (field, word), (before, record) in differences.items():
             message = (
                 f"{name} {identity_text(record.identity)}: {field} is {word}, so far it was {before}; stored as it is"

@@ -56,7 +56,7 @@ class Dimensions:
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
 
-    def of(self, model: Fingerprint) -> int:
+    def get_dimension(self, model: Fingerprint) -> int:
         """Return the dimension that was expected or seen last; 0 if it is unknown."""
         return self._known.get(str(model), 0)
 
@@ -64,7 +64,7 @@ class Dimensions:
         """Set the dimension of a model; vectors of other lengths no longer fit."""
         self._known[str(model)] = dimension
 
-    def fitting(self, model: Fingerprint, vectors: Sequence[Vector | None]) -> list[Vector | None]:
+    def filter_by_length(self, model: Fingerprint, vectors: Sequence[Vector | None]) -> list[Vector | None]:
         """Return the vectors, with None in place of those of another length."""
         dimension = model.dimension
         lengths = Counter(len(vector) for vector in vectors if vector is not None)
@@ -140,22 +140,24 @@ class SearchCache:
         vectors counts.
         """
         payloads = self._load_payloads("vector", keys)
-        return self.dimensions.fitting(model, [None if payload is None else vector_of(payload) for payload in payloads])
+        return self.dimensions.filter_by_length(
+            model, [None if payload is None else vector_of(payload) for payload in payloads]
+        )
 
     @alone
-    def lacking(self, kind: Kind, keys: Iterable[bytes], model: Fingerprint = _ANY_MODEL) -> list[bytes]:
+    def list_missing_keys(self, kind: Kind, keys: Iterable[bytes], model: Fingerprint = _ANY_MODEL) -> list[bytes]:
         """Return the keys for which `tokens` or `vectors` has nothing, without reading a row."""
         wanted_keys, own_rows = list(keys), self._made[kind]
         lengths = {key: len(own_rows[key][3]) for key in wanted_keys if key in own_rows}
         lengths |= self.store.lengths(kind, (key for key in wanted_keys if key not in lengths))
         ranges = [range(lengths[key] // 4) if key in lengths else None for key in wanted_keys]
-        fitting = self.dimensions.fitting(model, ranges) if kind == "vector" else ranges
+        fitting = self.dimensions.filter_by_length(model, ranges) if kind == "vector" else ranges
         return [key for key, row in zip(wanted_keys, fitting, strict=True) if row is None]
 
     @alone
-    def withheld(self, keys: Iterable[bytes]) -> set[bytes]:
+    def find_unverified_keys(self, keys: Iterable[bytes]) -> set[bytes]:
         """Return the keys whose vectors are only in files from elsewhere and are not verified yet."""
-        return {stored_row.row[0] for stored_row in self.store.withheld("vector", keys)}
+        return {stored_row.row[0] for stored_row in self.store.iter_unverified_rows("vector", keys)}
 
     @alone
     def look_again(self) -> None:
@@ -319,7 +321,7 @@ class SearchCache:
         honest = True
         for file, number in self.team_numbers().items():
             with self.turn:
-                unknown = list(self._store.withheld(kind, texts, number))
+                unknown = list(self._store.iter_unverified_rows(kind, texts, number))
             if not unknown:
                 continue
             if not goes_on():
@@ -342,7 +344,7 @@ class SearchCache:
             keys = self._store.list_keys([number])
             is_whole = keys == self._store.list_keys([number], vouched=True) and file not in self._team.imperfect
             if is_whole and file.path.startswith(f"{TEAM_FOLDER}/"):
-                with file.opened() as stream:
+                with file.open_file() as stream:
                     data = stream.read()
                 yield Standing(file.path, "tokens" if "/tokens-" in file.path else "vector", data, keys)
 

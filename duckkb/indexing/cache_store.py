@@ -124,7 +124,7 @@ class CacheStore:
         statement = f"SELECT r.key, length(r.payload) FROM row r WHERE {usable} ORDER BY r.is_own"
         return {key: length for some in self._query_batches(statement, kind, keys) for key, length in some}
 
-    def withheld(self, kind: Kind, keys: Iterable[bytes], file: int | None = None) -> Iterator[Stored]:
+    def iter_unverified_rows(self, kind: Kind, keys: Iterable[bytes], file: int | None = None) -> Iterator[Stored]:
         """Yield the unverified rows of these keys in the base's files, or in `file` alone."""
         files = self.present if file is None else (file,)
         statement = f"SELECT {_COLUMNS}, 0 FROM row r WHERE r.kind = ? AND r.key IN (%s) AND NOT r.is_own AND {_build_condition(files, 0)}"
@@ -158,7 +158,7 @@ class CacheStore:
                 (kind, row[0], checksum, *row[1:3], is_own, day, row[3])
                 for row, checksum in zip(some, sums, strict=True)
             ]
-            with self.database.writing() as connection:
+            with self.database.begin_write() as connection:
                 connection.executemany(
                     "INSERT INTO row (kind, key, checksum, content_hash, fingerprint, is_own, used_on, payload)"
                     f" VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (kind, key, checksum) DO {conflict_action}",
@@ -174,7 +174,7 @@ class CacheStore:
                 if kind in KINDS:  # only rows that lanes read make the survey of a base out of date, not answers
                     _count(connection, "added")
 
-    def known(self, file_hash: str) -> Known | None:
+    def find_file(self, file_hash: str) -> Known | None:
         for number, state, details in self._read("SELECT id, state, said FROM file WHERE hash = ?", (file_hash,)):
             with suppress(ValueError):
                 return Known(number, state, json.loads(details))
@@ -182,8 +182,8 @@ class CacheStore:
 
     def adopt(self, root: Path, files: Iterable[int]) -> None:
         """Let a base use files by their numbers although they do not lie in it. Raises `Unusable`."""
-        file_ids = json.dumps(sorted({*self.adopted(root), *files}))
-        with self.database.writing() as connection:
+        file_ids = json.dumps(sorted({*self.list_adopted_files(root), *files}))
+        with self.database.begin_write() as connection:
             connection.execute(
                 "INSERT INTO file (hash, state, said) VALUES (?, 'adopted', ?)"
                 " ON CONFLICT (hash) DO UPDATE SET said = excluded.said",
@@ -191,9 +191,9 @@ class CacheStore:
             )
             _count(connection, "added")
 
-    def adopted(self, root: Path) -> tuple[int, ...]:
+    def list_adopted_files(self, root: Path) -> tuple[int, ...]:
         """Return the numbers of the usable files that a base has adopted."""
-        file_record = self.known(_name_adoption(root))
+        file_record = self.find_file(_name_adoption(root))
         if file_record is None or not isinstance(file_record.said, list):
             return ()
         id_list = ",".join(str(int(number)) for number in file_record.said)
@@ -203,7 +203,7 @@ class CacheStore:
 
     def begin(self, file_hash: str) -> int:
         """Register a file before it is read and return its number. Raises `Unusable`."""
-        with self.database.writing() as connection:
+        with self.database.begin_write() as connection:
             connection.execute(
                 "INSERT OR IGNORE INTO file (hash, state, said) VALUES (?, 'begun', 'null')", (file_hash,)
             )
@@ -212,7 +212,7 @@ class CacheStore:
     def settle(self, file_hash: str, state: str, said: Any) -> int:
         """Record the state of a file; delete the rows of a forged or damaged file. Raises `Unusable`."""
         number = self.begin(file_hash)
-        with self.database.writing() as connection:
+        with self.database.begin_write() as connection:
             connection.execute("UPDATE file SET state = ?, said = ? WHERE id = ?", (state, json.dumps(said), number))
             if state in ("forged", "damaged"):
                 connection.execute("DELETE FROM held WHERE file = ?", (number,))
@@ -224,7 +224,7 @@ class CacheStore:
 
     def vouch(self, file: int, rows: Iterable[int]) -> None:
         """Mark rows of a file as verified, by their numbers."""
-        with suppress(Unusable), self.database.writing() as connection:
+        with suppress(Unusable), self.database.begin_write() as connection:
             connection.executemany(
                 "UPDATE held SET vouched = 1 WHERE row = ? AND file = ?", ((row, file) for row in rows)
             )
@@ -243,7 +243,7 @@ class CacheStore:
         file.seek(0)
         file_hash = file_digest(file, "sha256").hexdigest()
         if max(about.st_mtime_ns, about.st_ctime_ns) <= min(read_ns, time.time_ns()) - _GRANULARITY_NS:
-            with suppress(Unusable), self.database.writing() as connection:
+            with suppress(Unusable), self.database.begin_write() as connection:
                 connection.execute("DELETE FROM stamp WHERE rowid <= (SELECT max(rowid) FROM stamp) - ?", (_STAMPS,))
                 connection.execute("INSERT OR REPLACE INTO stamp VALUES (?, ?, ?)", (os.fspath(path), stamp, file_hash))
         return file_hash
@@ -260,7 +260,7 @@ class CacheStore:
         if not used_ids and not damaged_ids:
             return
         self._used, self._damaged = set(), set()
-        with suppress(Unusable), self.database.writing() as connection:
+        with suppress(Unusable), self.database.begin_write() as connection:
             day = _compute_today()
             connection.executemany("UPDATE row SET used_on = ? WHERE id = ?", ((day, row) for row in used_ids))
             _forget(connection, damaged_ids)
@@ -340,7 +340,7 @@ class CacheStore:
     def let_go(self, rows: Collection[int]) -> None:
         """Delete rows by their numbers. Raises `Unusable`."""
         if rows:
-            with self.database.writing() as connection:
+            with self.database.begin_write() as connection:
                 _forget(connection, rows)
 
     @property

@@ -179,7 +179,7 @@ class EntryBuilder:
         if model is None or not texts:
             return []
         keys = _hash_texts(model, texts)
-        lacking = set(self._cache.lacking("vector", dict.fromkeys(keys), model))
+        lacking = set(self._cache.list_missing_keys("vector", dict.fromkeys(keys), model))
         return [(key, text) for key, text in zip(keys, texts, strict=True) if key in lacking]
 
     def _cut_records(self, kind: RecordType, records: Sequence[Record], lane: Lane | None = None) -> "_Pieces":

@@ -119,7 +119,7 @@ class ShardFile(Struct, frozen=True):
 
         stored_keys: set[bytes] = set()
         try:
-            with TeamFile(self.folder, self.name).opened() as stream:
+            with TeamFile(self.folder, self.name).open_file() as stream:
                 stream.seek(0)
                 name = sha256(stream.read()).hexdigest()
                 for batch in read(stream, name):

@@ -57,7 +57,7 @@ class TeamFile(Struct, frozen=True):
             return ()
 
     @contextmanager
-    def opened(self) -> Iterator[BufferedReader]:
+    def open_file(self) -> Iterator[BufferedReader]:
         """Open the file for reading. Raises `Damaged` for a link or another kind of entry, FileNotFoundError if it
         is missing.
         """
@@ -81,7 +81,7 @@ class TeamFile(Struct, frozen=True):
         """Check only both ends, which reveals pointers, conflict markers and most torn files; raises as `opened`
         does.
         """
-        with self.opened() as file:
+        with self.open_file() as file:
             head = file.read(_HEAD)
             file.seek(-min(4, len(head)), os.SEEK_END)
             _refuse(head, file.read())
@@ -158,12 +158,12 @@ class TeamReader:
             except Unusable:
                 self._store.go_on_in_memory()
                 self._numbers = self._number_files()
-            self._store.present = (*self._numbers.values(), *self._store.adopted(self._root))
+            self._store.present = (*self._numbers.values(), *self._store.list_adopted_files(self._root))
         return self._numbers
 
     def drop(self, file: TeamFile) -> None:
         """Stop using a file, now and whenever it is opened again."""
-        with suppress(OSError, Damaged), file.opened() as stream:
+        with suppress(OSError, Damaged), file.open_file() as stream:
             forged_hash = self._store.hash_of(stream, self._root / file.path)
             try:
                 self._store.settle(forged_hash, "forged", None)
@@ -175,7 +175,7 @@ class TeamReader:
 
     def trust(self, file_hash: str) -> None:
         """Trust a file that was made here, without checking a sample."""
-        status = self._store.known(file_hash)
+        status = self._store.find_file(file_hash)
         if status is None or status.state != "read":
             with suppress(Unusable):
                 self._store.settle(file_hash, "made", None)
@@ -200,7 +200,7 @@ class TeamReader:
         file_numbers = {}
         for file in self._list_sound_files():
             try:
-                status = self._known(file)
+                status = self._find_file(file)
             except FileNotFoundError:
                 continue
             except Damaged as problem:
@@ -215,14 +215,14 @@ class TeamReader:
             file_numbers[file] = status.id
         return file_numbers
 
-    def _known(self, file: TeamFile) -> Known:
+    def _find_file(self, file: TeamFile) -> Known:
         """Return the store's record of a file; read the file if necessary. Raises `Damaged`, FileNotFoundError,
         `Unusable`.
         """
-        with file.opened() as stream:
+        with file.open_file() as stream:
             name = self._store.hash_of(stream, self._root / file.path)
             file.require_matching_hash(name)
-            status = self._store.known(name)
+            status = self._store.find_file(name)
             if status is None or status.state in ("begun", "made"):
                 return self._read(stream, name, is_made_here=status is not None and status.state == "made")
         if status.state == "damaged":

@@ -82,7 +82,7 @@ class Passages:
 
 def _find_origins(kb: "KnowledgeBase", result: "FindResult") -> "Sequence[Origin | None]":
     try:
-        return kb.provenance.of(result)
+        return kb.provenance.list_origins(result)
     except StateError as problem:
         if problem.code != "E_GIT":
             raise

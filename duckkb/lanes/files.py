@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from duckkb import atomic_write, locks
-from duckkb.lanes.held import Held
+from duckkb.lanes.inventory import Inventory
 from duckkb.open_files import NO_FOLLOW
 
 State = dict[str, Any]
@@ -56,7 +56,7 @@ class LaneFiles:
         self._names = {"format": _FORMAT, "material": material}
 
     @contextmanager
-    def locked(self, *, alone: bool) -> Iterator[None]:
+    def hold_lock(self, *, alone: bool) -> Iterator[None]:
         """Hold the lock, exclusively if `alone`; raises OSError if no lock file can exist, or after a minute. In a
         folder that nobody can write, reading needs no lock.
         """
@@ -88,11 +88,11 @@ class LaneFiles:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def read_contents(self, meta: LaneMeta) -> Held | None:
+    def read_contents(self, meta: LaneMeta) -> Inventory | None:
         """Read what the lane holds; None if that is impossible."""
         try:
             data = (self._folder / meta.held).read_bytes()
-            return Held.load(data) if meta.held == _name_contents(data) else None
+            return Inventory.load(data) if meta.held == _name_contents(data) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -101,7 +101,7 @@ class LaneFiles:
         return self._folder / generation
 
     @contextmanager
-    def begun(self) -> Iterator[str]:
+    def create_generation(self) -> Iterator[str]:
         """Begin a generation with an empty folder; remove the folder if filling or sealing it fails."""
         generation = f"g{os.urandom(6).hex()}"
         try:
@@ -111,7 +111,7 @@ class LaneFiles:
             _remove(self.place(generation))
             raise
 
-    def seal(self, meta: LaneMeta, contents: Held | None = None, before: LaneMeta | None = None) -> LaneMeta:
+    def seal(self, meta: LaneMeta, contents: Inventory | None = None, before: LaneMeta | None = None) -> LaneMeta:
         """Record what a generation mirrors and holds, once its files are written. The caller holds the lock
         exclusively; `before` is the previous meta. Other generations are removed; processes that have them open
         keep them.
@@ -131,7 +131,7 @@ class LaneFiles:
 
     def discard(self) -> None:
         """Remove all files of the lane."""
-        with suppress(OSError), self.locked(alone=True):
+        with suppress(OSError), self.hold_lock(alone=True):
             (self._folder / _META).unlink(missing_ok=True)
             self._remove_generations()
 

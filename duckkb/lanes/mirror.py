@@ -12,7 +12,7 @@ from threading import RLock
 from typing import Any, ClassVar
 
 from duckkb.lanes.files import LaneFiles, LaneMeta, State
-from duckkb.lanes.held import Held
+from duckkb.lanes.inventory import Inventory
 from duckkb.ports import Rows, TypeState
 from duckkb.queries import Lane
 from duckkb.records import identity_key
@@ -33,7 +33,7 @@ class RowMirror(ABC):
         self._rows = rows
         self._stale: set[int] = set()
         self._meta: LaneMeta | None = None
-        self._contents: Held | None = None  # the content list of a state in memory; for files it is on disk
+        self._contents: Inventory | None = None  # the content list of a state in memory; for files it is on disk
         self._has_no_files = False
         self.turn = RLock()
 
@@ -94,7 +94,7 @@ class RowMirror(ABC):
         with self.turn, suppress(OSError, ValueError):
             rows_state = self._rows.state
             files = self._find_files(rows_state)
-            return files is not None and (self._is_at(rows_state) or self._opened(files, rows_state))
+            return files is not None and (self._is_at(rows_state) or self._open_under_lock(files, rows_state))
         return False
 
     def _refresh(self) -> None:
@@ -109,7 +109,7 @@ class RowMirror(ABC):
         files = self._find_files(rows_state)
         if files is not None:
             try:
-                if self._meta is not None or not self._opened(files, rows_state):
+                if self._meta is not None or not self._open_under_lock(files, rows_state):
                     self._bring(rows_state, files)
                 return
             except (OSError, ValueError):  # the disk is full or read-only: work in memory
@@ -120,24 +120,24 @@ class RowMirror(ABC):
         """Bring the state to `rows_state`: open files that another process wrote meanwhile, else apply changes,
         else rebuild.
         """
-        with files.locked(alone=True) if files else nullcontext():
+        with files.hold_lock(alone=True) if files else nullcontext():
             meta = files.read() if files else self._meta
             if files and self._open_if_current(files, meta, rows_state):
                 return
             before = self._contents if files is None else files.read_contents(meta) if meta else None
-            contents = Held.of(rows_state, before)
+            contents = Inventory.from_state(rows_state, before)
             state = self._follow_changes(contents, before, files, meta)
             self._meta = None
             if state is not None and meta is not None:
                 self._seal(LaneMeta(rows_state.digest, meta.generation, state), contents, files, meta)
             else:
-                with files.begun() if files else nullcontext("") as generation:
+                with files.create_generation() if files else nullcontext("") as generation:
                     state = self._build(files.place(generation) if files else None)
                     self._seal(LaneMeta(rows_state.digest, generation, state), contents, files, meta)
         self._stale.clear()
 
     def _follow_changes(
-        self, contents: Held, before: Held | None, files: LaneFiles | None, meta: LaneMeta | None
+        self, contents: Inventory, before: Inventory | None, files: LaneFiles | None, meta: LaneMeta | None
     ) -> State | None:
         """Apply the rows that differ and return the new state; None if it must be rebuilt."""
         if meta is None or before is None or bool(meta.generation) != (files is not None):
@@ -150,7 +150,7 @@ class RowMirror(ABC):
             return self._follow(files.place(meta.generation) if files else None, changed_ids)
         return None
 
-    def _seal(self, meta: LaneMeta, contents: Held, files: LaneFiles | None, before: LaneMeta | None) -> None:
+    def _seal(self, meta: LaneMeta, contents: Inventory, files: LaneFiles | None, before: LaneMeta | None) -> None:
         """Record what is mirrored now, in the files if there are any."""
         self._meta, self._contents = (files.seal(meta, contents, before), None) if files else (meta, contents)
 
@@ -161,8 +161,8 @@ class RowMirror(ABC):
     def _is_current(self, meta: LaneMeta | None, rows_state: TypeState) -> bool:
         return meta is not None and meta.digest == rows_state.digest and not self._stale
 
-    def _opened(self, files: LaneFiles, rows_state: TypeState) -> bool:
-        with files.locked(alone=False):
+    def _open_under_lock(self, files: LaneFiles, rows_state: TypeState) -> bool:
+        with files.hold_lock(alone=False):
             return self._open_if_current(files, files.read(), rows_state)
 
     def _open_if_current(self, files: LaneFiles, meta: LaneMeta | None, rows_state: TypeState) -> bool:

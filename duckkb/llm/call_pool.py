@@ -41,7 +41,7 @@ class CallCounts(Struct, frozen=True):
 def counts() -> list[CallCounts]:
     """Return the counts of all pools of this process."""
     with _MAKING:
-        return [pool.counted(key[1]) for key, pool in _POOLS.items() if key[0] == os.getpid()]
+        return [pool.count_calls(key[1]) for key, pool in _POOLS.items() if key[0] == os.getpid()]
 
 
 class _Flight:
@@ -72,13 +72,13 @@ class CallPool:
         self._active = self._waiting = self._acquired = self._timed_out = self._late = self._refused = 0
 
     @classmethod
-    def of(cls, name: object, width: int, queue_limit: int) -> "CallPool":
+    def get_shared(cls, name: object, width: int, queue_limit: int) -> "CallPool":
         """Return this process's pool for a model, shared by all callers."""
         key = (os.getpid(), name, width, queue_limit)  # a fork must not inherit locks of the parent's threads
         with _MAKING:
             return _POOLS.setdefault(key, cls(width, queue_limit))
 
-    def counted(self, name: object) -> CallCounts:
+    def count_calls(self, name: object) -> CallCounts:
         """Return the counts of the pool, under the name that it was made for."""
         model = str(name[0] if isinstance(name, tuple) else name)
         with self._lock:

@@ -274,7 +274,7 @@ class Ontology(Struct, frozen=True, dict=True):
         yield from self.nodes.values()
         yield from self.edges.values()
 
-    def narrowed(self, names: Container[str]) -> "Ontology":
+    def narrow(self, names: Container[str]) -> "Ontology":
         """Return the ontology of a caller who may see the types with these names.
 
         An edge type is visible where both its ends are (links between documents come with their collection),
@@ -290,12 +290,12 @@ class Ontology(Struct, frozen=True, dict=True):
         policies = {name: policy for name, policy in self.policies.items() if name in policy_names}
         return Ontology(nodes, edges, policies, self.context)
 
-    def seen_by(self, types: frozenset[str], tenant: str) -> frozenset[str]:
+    def list_visible_types(self, types: frozenset[str], tenant: str) -> frozenset[str]:
         """Return the types that a tenant sees: those granted, and the memories of its own scopes.
 
         Memories of another tenant are never seen, granted or not.
 
-        >>> Ontology().seen_by(frozenset({"Note"}), "ann")
+        >>> Ontology().list_visible_types(frozenset({"Note"}), "ann")
         frozenset({'Note'})
         """
         scopes = {name: scope for name, kind in self.nodes.items() if (scope := kind.scope) is not None}

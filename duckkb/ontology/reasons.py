@@ -32,7 +32,7 @@ class Reasons:
             keyword in part for _, part in subschemas(schema) for keyword in _BRANCHES
         )
 
-    def of(self, fields: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def list_reasons(self, fields: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return `(pointer, message)` pairs for fields that do not fit; at least one, at most `MOST`."""
         if not self._explodes and _count(fields, _MOST_VALUES) <= _MOST_VALUES:
             return _describe_problems(self._schema, dict(fields)) or [_WHOLE]

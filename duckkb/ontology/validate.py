@@ -72,7 +72,7 @@ class Validator:
             return False
 
     def _list_problems(self, schema_fields: dict[str, Any]) -> list[tuple[str, str]]:
-        return list(islice(foreign(schema_fields, ""), MOST)) or self._reasons.of(schema_fields)
+        return list(islice(foreign(schema_fields, ""), MOST)) or self._reasons.list_reasons(schema_fields)
 
     def _end_problems(self, fields: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(self.kind, EdgeType):

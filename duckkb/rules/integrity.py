@@ -119,7 +119,7 @@ def lengths(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """Check that the given vectors of a field are equally long. The schema reports lengths that the policy fixes."""
     fields = [name for name, field in kind.given_vectors.items() if not field.dimension]
     dimensions = dict(view.lengths(kind)) if fields else {}
-    for row in view.compared(kind) if fields else ():
+    for row in view.select_rows_to_check(kind) if fields else ():
         for name in fields:
             value = row.record.fields.get(name)
             if isinstance(value, list):
@@ -166,8 +166,8 @@ def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """
     key_field = kind.generated.of if kind.generated is not None else ""
     first: dict[str, Record] = {}
-    for row in view.compared(kind) if key_field else ():
-        record, was = row.record, view.before(row)
+    for row in view.select_rows_to_check(kind) if key_field else ():
+        record, was = row.record, view.get_previous_record(row)
         text = read_key_text(kind, record)
         if text is None or (was is not None and read_key_text(kind, was) == text):
             continue
@@ -212,7 +212,7 @@ def ends(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     if isinstance(kind, EdgeType):
         dangling_ends = (
             (row, name, end)
-            for row in view.linked(kind)
+            for row in view.select_edges_to_check(kind)
             for name, end in zip((FROM, TO), view.ends(kind, row.record.identity), strict=True)
             if end is None or isinstance(end, Ambiguous)
         )
@@ -259,7 +259,7 @@ def _report_dangling_end(view: BaseView, kind: EdgeType, row: StoredRow, name: s
 def check_left_edges(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     """Check that no edge remains that names a node which a write deletes."""
     if isinstance(kind, EdgeType):
-        for row, (name, identity) in view.left_behind(kind):
+        for row, (name, identity) in view.list_dangling_edges(kind):
             who = f"{kind.name} {identity_text(row.record.identity)}"
             message = f"{who} would lose its end {name} {identity_text(identity)}"
             yield make_finding(row, "E_EDGES", message, "delete the edge too (--cascade)")
@@ -270,7 +270,9 @@ def cardinality(view: BaseView, kind: RecordType) -> Iterator[Finding]:
     if not isinstance(kind, EdgeType) or not (sides := list_limited_ends(kind)):
         return
     seen_nodes: set[tuple[int, Ref]] = set()
-    for row in sorted(view.compared(kind), key=lambda row: view.before(row) is None):  # stored records first
+    for row in sorted(
+        view.select_rows_to_check(kind), key=lambda row: view.get_previous_record(row) is None
+    ):  # stored records first
         end_pair = view.ends(kind, row.record.identity)
         nodes = [(side, node) for side in sides if (node := end_pair[side]) and not isinstance(node, Ambiguous)]
         too_many = [

@@ -20,7 +20,7 @@ class BaseView:
     """The view of a whole base.
 
     Subclasses view less of it. They override `parts` (the files), `rows` (records by themselves), `linked`
-    (records whose ends are followed) and `compared` (records compared with the others of their type).
+    (records whose ends are followed) and `select_rows_to_check` (records compared with the others of their type).
     """
 
     is_write = False
@@ -44,12 +44,12 @@ class BaseView:
         return self.tree.parts_of(kind)
 
     def rows(self, kind: RecordType) -> Iterable[StoredRow]:
-        return self.compared(kind)
+        return self.select_rows_to_check(kind)
 
-    def linked(self, kind: EdgeType) -> Iterable[StoredRow]:
-        return self.compared(kind)
+    def select_edges_to_check(self, kind: EdgeType) -> Iterable[StoredRow]:
+        return self.select_rows_to_check(kind)
 
-    def compared(self, kind: RecordType) -> Iterable[StoredRow]:
+    def select_rows_to_check(self, kind: RecordType) -> Iterable[StoredRow]:
         if self._all[0] != kind.name:
             self._all = kind.name, list(self.tree.rows(kind))
         return self._all[1]
@@ -63,18 +63,18 @@ class BaseView:
         return self.tree.ends(kind, edge)
 
     def has_more_edges(self, kind: EdgeType, side: int, node: Ref) -> bool:
-        """Return whether edges outside `compared` have this node on a side (0 from, 1 to)."""
+        """Return whether edges outside `select_rows_to_check` have this node on a side (0 from, 1 to)."""
         return False
 
     def holder(self, kind: RecordType, text: str) -> Record | None:
-        """Return a record outside `compared` that holds this text, for a type that makes its keys of texts."""
+        """Return a record outside `select_rows_to_check` that holds this text, for a type that makes its keys of texts."""
         return None
 
-    def before(self, row: StoredRow) -> Record | None:
+    def get_previous_record(self, row: StoredRow) -> Record | None:
         """Return the record before the write; None where it is new, or nothing is written."""
         return None
 
-    def left_behind(self, kind: EdgeType) -> Iterator[tuple[StoredRow, Ref]]:
+    def list_dangling_edges(self, kind: EdgeType) -> Iterator[tuple[StoredRow, Ref]]:
         """Yield the edges that a write leaves unchanged although it deletes a node that they name, with that node."""
         yield from ()
 
@@ -114,7 +114,7 @@ class WriteView(BaseView):
     def parts(self, kind: RecordType) -> Sequence[Part]:
         return ()
 
-    def compared(self, kind: RecordType) -> Iterable[StoredRow]:
+    def select_rows_to_check(self, kind: RecordType) -> Iterable[StoredRow]:
         return self._rows.get(kind.name, ())
 
     def duplicates(self, kind: RecordType) -> Mapping[Identity, Sequence[StoredRow]]:
@@ -156,10 +156,10 @@ class WriteView(BaseView):
                 return stays
         return None
 
-    def before(self, row: StoredRow) -> Record | None:
+    def get_previous_record(self, row: StoredRow) -> Record | None:
         return self._was.get((row.record.type, row.record.id))
 
-    def left_behind(self, kind: EdgeType) -> Iterator[tuple[StoredRow, Ref]]:
+    def list_dangling_edges(self, kind: EdgeType) -> Iterator[tuple[StoredRow, Ref]]:
         for name, identity in self._gone:
             if name in (*kind.from_types, *kind.to_types):
                 for edge_type, row, _ in self.tree.edges_at(name, identity):

@@ -147,7 +147,7 @@ def serve_http(
     chosen = replace(chosen, is_served=True)
     root, measures = find(path, chosen.backend), Measures(names_tenants=answering.metrics_tenants)
     tokens = BearerTokens(root)
-    token, daemon = tokens.prepare(), Daemon.of(root)
+    token, daemon = tokens.prepare(), Daemon.from_root(root)
     descriptor = daemon.hold() if listening.in_background else None
     with (
         sockets.bind(listening.host, listening.port, listening.names) as listener,
@@ -166,7 +166,7 @@ def serve_http(
         front = Front(answerer, answering.limits, measures)
         plain, notifying = (make(front, notifies=notifies, all_tools=listening.all_tools) for notifies in (False, True))
         mount = McpMount(plain, notifying, SessionLimits(listening.sessions, listening.idle))
-        sessions = Sessions(tokens, Strangers(tokens, measures.refused))
+        sessions = Sessions(tokens, Strangers(tokens, measures.count_refusal))
         doors = Doors(listening.names, answering.metrics_open, listening.edits, origins, auth_header)
         app = application(front, sessions, tokens, mount, measures, doors)
         telemetry = Telemetry(app, measures, _log(root, answerer, measures, answering.log))
@@ -182,7 +182,7 @@ def start(path: BasePath, command: list[str], backend: str | None = None) -> dic
     from duckkb.actions.folder import find
     from duckkb.serving.daemon import Daemon
 
-    return Daemon.of(find(path, backend)).start(command)
+    return Daemon.from_root(find(path, backend)).start(command)
 
 
 def stop(path: BasePath, backend: str | None = None) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def stop(path: BasePath, backend: str | None = None) -> dict[str, Any]:
     from duckkb.actions.folder import find
     from duckkb.serving.daemon import Daemon
 
-    return Daemon.of(find(path, backend)).stop()
+    return Daemon.from_root(find(path, backend)).stop()
 
 
 @contextmanager

@@ -35,7 +35,7 @@ class Daemon(Struct, frozen=True):
     folder: Path
 
     @classmethod
-    def of(cls, root: Path) -> "Daemon":
+    def from_root(cls, root: Path) -> "Daemon":
         place = root.resolve()
         return cls(place, config.read_environment(place).state_home / "mcp")
 
@@ -46,14 +46,14 @@ class Daemon(Struct, frozen=True):
         Raises `errors.Refused` (E_SERVING) where one serves already, `errors.Unavailable` (E_SERVING, E_IO)
         where it does not start.
         """
-        running = self.running()
+        running = self.read_status()
         if running is not None:
             raise _build_serving_refusal(running)
-        with os.fdopen(self._opened("log", os.O_WRONLY | os.O_TRUNC), "wb") as log:
+        with os.fdopen(self._open_file("log", os.O_WRONLY | os.O_TRUNC), "wb") as log:
             child = self.begin(command, log)
         deadline = time.monotonic() + _START_S
         while child.poll() is None and time.monotonic() < deadline:
-            server = self.running()
+            server = self.read_status()
             if server is not None and server.get("pid") == child.pid:
                 return server
             time.sleep(_LOOK_S)
@@ -79,7 +79,7 @@ class Daemon(Struct, frozen=True):
 
         Raises `errors.Refused` (E_SERVING) where another is, `errors.Unavailable` (E_IO).
         """
-        descriptor = self._opened("pid", os.O_RDWR)
+        descriptor = self._open_file("pid", os.O_RDWR)
         # Another process may be checking the lock at this moment.
         if not locks.wait_for_lock(descriptor, exclusive=True, deadline=time.monotonic() + _HOLD_S):
             raise _build_serving_refusal(_read(descriptor))
@@ -94,18 +94,18 @@ class Daemon(Struct, frozen=True):
     def describe(cls, root: Path) -> dict[str, Any] | None:
         """Describe the server of the base in a folder as `running` does; `error` where others can access its file."""
         try:
-            return cls.of(root).running()
+            return cls.from_root(root).read_status()
         except DuckkbError as problem:
             return {"error": problem.message}
 
-    def running(self) -> dict[str, Any] | None:
+    def read_status(self) -> dict[str, Any] | None:
         """Return the `pid` and `url` of the server, `{}` while it starts; None where none serves.
 
         Raises `errors.Unavailable`.
         """
         if not self._path("pid").exists():
             return None
-        descriptor = self._opened("pid", os.O_RDONLY)
+        descriptor = self._open_file("pid", os.O_RDONLY)
         try:
             return None if locks.try_lock(descriptor, exclusive=False) else _read(descriptor)
         finally:
@@ -117,7 +117,7 @@ class Daemon(Struct, frozen=True):
         Raises `errors.NotFound` (E_SERVING) where none serves, `errors.Unavailable` (E_SERVING) where it does
         not end.
         """
-        server = self.running()
+        server = self.read_status()
         if server is None:
             raise NotFound(f"no server of {self.root} runs in the background", "E_SERVING", "duckkb serve --daemon")
         pid = server.get("pid")
@@ -126,7 +126,7 @@ class Daemon(Struct, frozen=True):
         with suppress(ProcessLookupError):
             self._end(pid, server)
         deadline = time.monotonic() + _END_S
-        while self.running() == server:
+        while self.read_status() == server:
             if time.monotonic() > deadline:
                 raise Unavailable(f"the server ({pid}) does not end", "E_SERVING", f"kill -9 {pid}")
             time.sleep(_LOOK_S)
@@ -142,7 +142,7 @@ class Daemon(Struct, frozen=True):
             return
         process = os.pidfd_open(pid)
         try:
-            if self.running() == server:
+            if self.read_status() == server:
                 signal.pidfd_send_signal(process, signal.SIGTERM)
         finally:
             os.close(process)
@@ -150,7 +150,7 @@ class Daemon(Struct, frozen=True):
     def _path(self, kind: str) -> Path:
         return self.folder / f"{sha256(os.fsencode(self.root)).hexdigest()[:32]}.{kind}"
 
-    def _opened(self, kind: str, flags: int) -> int:
+    def _open_file(self, kind: str, flags: int) -> int:
         """Open a file of this user alone, created where it is missing.
 
         Raises `errors.Unavailable` (E_IO, E_TENANTS).

@@ -73,15 +73,15 @@ class Front:
         """Return the answer of an action. Raises as `Served.run` and `Admission.run`."""
         began, writes, caller, notes = time.monotonic(), ACTIONS[name].writes, asked.caller, asked.noted
         same = None if writes or not self.admission.limits.dedupe else _build_key(caller, name, given)
-        work = partial(notes.traced, self.served.run, name, given, caller)
-        with notes.asking(name, given, caller):
+        work = partial(notes.trace_run, self.served.run, name, given, caller)
+        with notes.record_action(name, given, caller):
             answer = await self.admission.run(caller.tenant, work, asked.timeout, same=same, is_write=writes)
         if writes:
             self.written.set()
             self.written = asyncio.Event()
-        notes.answered(answer)
+        notes.record_answer(answer)
         if self._measures is not None:
-            self._measures.answered(name, answer, time.monotonic() - began, notes.route, caller.tenant)
+            self._measures.count_answer(name, answer, time.monotonic() - began, notes.route, caller.tenant)
         return answer
 
     async def read(self, asked: Asked, what: Callable[..., T], *given: Any) -> T:
@@ -89,8 +89,8 @@ class Front:
         return await self.admission.run(asked.caller.tenant, partial(what, self.served, *given), asked.timeout)
 
     async def propose(self, asked: Asked, name: str, given: Mapping[str, Any], message: str) -> dict[str, Any]:
-        """Propose a write, as `Served.proposed`; raises also as `Admission.run`."""
-        work = partial(self.served.proposed, name, given, asked.caller, message)
+        """Propose a write, as `Served.run_in_proposal`; raises also as `Admission.run`."""
+        work = partial(self.served.run_in_proposal, name, given, asked.caller, message)
         return await self.admission.run(asked.caller.tenant, work, asked.timeout, is_write=True)
 
 

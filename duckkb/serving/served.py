@@ -54,21 +54,21 @@ class Served:
         except Refused as problem:
             if problem.code != "E_REVIEW" or name == "resolve":  # `resolve` settles the files, and no branch
                 raise
-        return self._proposals.run(self._opened().root, name, given, caller)
+        return self._proposals.run(self._open_base().root, name, given, caller)
 
-    def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
+    def run_in_proposal(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
         """Run an action on the proposal of this tenant, which also gets what it writes. Raises as `Proposals.run`."""
         return self._proposals.run(self._open_for_caller(caller).root, name, given, caller, message)
 
     @contextmanager
-    def at(self, commit: str, caller: Caller) -> Iterator[KnowledgeBase]:
+    def open_revision(self, commit: str, caller: Caller) -> Iterator[KnowledgeBase]:
         """Yield the base at a commit, for a caller who may see all of it: its types may have been others then.
 
         Raises `errors.Refused` (E_FORBIDDEN).
         """
         refuse_past(caller)
         with (
-            open_chosen(self._opened().root, replace(self._chosen, at=commit, is_served=False)) as kb,
+            open_chosen(self._open_base().root, replace(self._chosen, at=commit, is_served=False)) as kb,
             deadline.bound_block(self._choose_seconds(kb), caller.tenant),
         ):
             yield kb
@@ -76,7 +76,7 @@ class Served:
     @property
     def name(self) -> str:
         """The name of the base's folder."""
-        return self._opened().root.resolve().name
+        return self._open_base().root.resolve().name
 
     @property
     def is_up(self) -> bool:
@@ -98,14 +98,14 @@ class Served:
         A caller who sees a part of the base does not learn why the whole does not load: the reason names other parts.
         """
         try:
-            return self._opened()
+            return self._open_base()
         except DuckkbError as problem:
             if caller.types is None:
                 raise
             say(f"serve: {problem.code} {problem.message}")
             raise Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment") from None
 
-    def _opened(self) -> KnowledgeBase:
+    def _open_base(self) -> KnowledgeBase:
         with self._opening:
             if self._kb is None:
                 # An unreadable line stops only callers who see its type.

@@ -36,7 +36,7 @@ class AccessCounts:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             if not database.is_lasting:
                 raise Unusable(database.reason)
-            with database.writing() as connection:
+            with database.begin_write() as connection:
                 return [connection.execute(_ADD, (_hash_name(name),)).fetchone()[0] for name in names]
         except (OSError, Unusable) as error:
             message = f"accesses cannot be counted in {self._path.parent}: {error}"

@@ -68,7 +68,7 @@ class BaseStore:
         """Return why nothing outlives this process; empty if the file is used or not opened yet."""
         return self._database.reason if self._database is not None else ""
 
-    def damaged(self, what: str) -> Unusable:
+    def build_damage_error(self, what: str) -> Unusable:
         """Drop the damaged file, so that nobody opens it again, and return the error to raise."""
         self.database.drop()
         return Unusable(f"{what} is damaged")
@@ -83,18 +83,18 @@ class BaseStore:
     def keep(self, name: str, note: Any) -> bool:
         """Note a value that nothing depends on; return False if that fails."""
         try:
-            with self.database.writing() as connection:
+            with self.database.begin_write() as connection:
                 connection.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", (name, json.dumps(note).encode()))
         except Unusable:
             return False
         return True
 
     @contextmanager
-    def writing(self, busy_s: float) -> Iterator[sqlite3.Connection]:
+    def begin_write(self, busy_s: float) -> Iterator[sqlite3.Connection]:
         """Change the file; wait at most `busy_s` seconds for other processes. Raises `Unusable`."""
         self.database.let_go()
         self.database.read(f"PRAGMA busy_timeout={int(busy_s * 1000)}")
-        with self.database.writing() as connection:
+        with self.database.begin_write() as connection:
             yield connection
 
     def problem(self) -> str | None:

@@ -86,7 +86,7 @@ class Database:
     def is_lasting(self) -> bool:
         """Return whether writes go to a file."""
         with self._lock, suppress(Unusable):
-            self._opened()
+            self._get_connection()
         return self.path is not None and not self.reason
 
     @property
@@ -102,7 +102,7 @@ class Database:
     def read(self, statement: str, values: Sequence[Value] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a statement. Raises `Unusable`."""
         with self._lock, self._translate_errors():
-            connection = self._opened()
+            connection = self._get_connection()
             if not connection.in_transaction:
                 self.states += 1
                 if self._holds and self._has_log:
@@ -116,10 +116,10 @@ class Database:
                 self._connection.execute("COMMIT")
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
+    def begin_write(self) -> Iterator[sqlite3.Connection]:
         """Change the file exclusively: everything, or nothing if the block raises. Raises `Unusable`."""
         with self._lock, self._translate_errors():
-            connection = self._opened()
+            connection = self._get_connection()
             self.let_go()
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -135,7 +135,7 @@ class Database:
     def shrink(self) -> None:
         """Return unused space to the file system. Raises `Unusable`."""
         with self._lock, self._translate_errors():
-            connection = self._opened()
+            connection = self._get_connection()
             self.let_go()
             connection.execute("PRAGMA temp_store=FILE")  # the copy may be larger than memory
             for statement in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)", "PRAGMA temp_store=MEMORY"):
@@ -171,7 +171,7 @@ class Database:
     def take_over(self, path: Path) -> None:
         """Copy another file of this format into memory and leave it unchanged. Raises `Unusable`."""
         with self._lock, self._translate_errors(), closing(_connect_immutable(path)) as source:
-            source.backup(self._opened())
+            source.backup(self._get_connection())
 
     def close(self) -> None:
         with self._lock:
@@ -219,7 +219,7 @@ class Database:
                 self.drop()
             raise Unusable(str(error)) from error
 
-    def _opened(self) -> sqlite3.Connection:
+    def _get_connection(self) -> sqlite3.Connection:
         if self._connection is not None and self._pid != os.getpid():
             _ABANDONED.append(self._connection)
             self._connection = None

@@ -69,7 +69,7 @@ class StoredLines:
             self._types = {}
         except (ValueError, TypeError):
             self._types = {}
-            self._reader.store.damaged("what it says of types and parts")
+            self._reader.store.build_damage_error("what it says of types and parts")
 
     def _load(self) -> None:
         """Load the types. Raises `Unusable`, ValueError and TypeError if they cannot be read."""
@@ -86,7 +86,7 @@ class StoredLines:
                 kind, stored_type = by_number[type]
                 if not (isinstance(path, str) and isinstance(digest, str) and isinstance(count, int)):
                     raise TypeError(path)
-                rows, about = PartRows.of(kind, path), (bool(canonical), bool(is_sorted))
+                rows, about = PartRows.from_rows(kind, path), (bool(canonical), bool(is_sorted))
                 part = Part(path, kind, Stamp(*orjson.loads(stamp)), digest, rows, (), *about)
                 self._add(stored_type, part, number, count)
 
@@ -124,7 +124,7 @@ class StoredLines:
         return self._own / name if name in self._types else None
 
     @contextmanager
-    def writing(self, timeout: float) -> Iterator[bool]:
+    def begin_write(self, timeout: float) -> Iterator[bool]:
         """Change the file exclusively. Yields True if nobody wrote since this process last looked; otherwise call
         `reopen`.
 
@@ -133,7 +133,7 @@ class StoredLines:
         reader, self._is_left = self._reader, True
         if reader.is_lost or not reader.store.database.is_lasting:
             raise Unusable(self.reason or "it could not be read")
-        with reader.store.writing(timeout) as connection:
+        with reader.store.begin_write(timeout) as connection:
             self._writing, reader.is_written = connection, True
             try:
                 is_current = reader.is_current
@@ -143,7 +143,7 @@ class StoredLines:
                 self._writing, reader.is_written = None, False
 
     def build(self, kinds: Iterable[RecordType], parts: Iterable[Part]) -> None:
-        """Store types anew from their parts as they are read, in any order, while `writing`; `save` must follow.
+        """Store types anew from their parts as they are read, in any order, in `begin_write`; `save` must follow.
         Types with duplicate records are left out: they need all records in memory.
         """
         connection, kinds = self._connection(), list(kinds)
@@ -164,7 +164,7 @@ class StoredLines:
                 self._forget(name_of(kind))
 
     def save(self, tree: Tree, paths: Iterable[str]) -> None:
-        """Store the tree after it took in the parts at these paths, while `writing`. Drops types that can no
+        """Store the tree after it took in the parts at these paths, in `begin_write`. Drops types that can no
         longer be stored, and stores types that now can be. After success call `lean`.
 
         Raises `Unusable`.

@@ -39,7 +39,7 @@ def pack(folder: Path, *, is_alone: bool) -> Iterator[bytes]:
         with suppress(FileNotFoundError):  # others went on
             name = path.relative_to(folder).as_posix()
             yield from (
-                _pack_database(path, name) if not is_alone and path.name.endswith(_DATABASE) else _packed(path, name)
+                _pack_database(path, name) if not is_alone and path.name.endswith(_DATABASE) else _pack_file(path, name)
             )
     yield bytes(4)
 
@@ -73,7 +73,7 @@ def _iter_files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                 yield path, status
 
 
-def _packed(path: Path, name: str) -> Iterator[bytes]:
+def _pack_file(path: Path, name: str) -> Iterator[bytes]:
     with path.open("rb") as file:
         before = os.fstat(file.fileno())
         yield _encode_head(name, before.st_size)

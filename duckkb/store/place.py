@@ -71,7 +71,7 @@ class Place(Struct, frozen=True):
     key: str
 
     @classmethod
-    def of(cls, cache_home: Path, root: Path) -> "Place":
+    def locate(cls, cache_home: Path, root: Path) -> "Place":
         """Return the place of the base in a folder; open it if it is sealed. Raises OSError if the folder does not
         exist, `StateError` (E_KEY) if derived state is sealed and no key is set.
         """

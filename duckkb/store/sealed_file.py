@@ -87,7 +87,7 @@ def read(path: Path, key: SealKey, name: str) -> Iterator[bytes]:
         while True:
             following = file.read(FRAME_BYTES + _TAG_BYTES)
             try:
-                yield cipher.decrypt(*_bound(frame, name, number, is_last=not following))
+                yield cipher.decrypt(*_bind_frame(frame, name, number, is_last=not following))
             except (InvalidTag, ValueError):
                 raise BrokenSeal from None
             if not following:
@@ -102,10 +102,10 @@ def _seal_pieces(pieces: Iterable[bytes], key: SealKey, name: str) -> Iterator[b
     for piece in pieces:
         waiting += piece
         while len(waiting) > FRAME_BYTES:
-            yield cipher.encrypt(*_bound(bytes(waiting[:FRAME_BYTES]), name, number, is_last=False))
+            yield cipher.encrypt(*_bind_frame(bytes(waiting[:FRAME_BYTES]), name, number, is_last=False))
             del waiting[:FRAME_BYTES]
             number += 1
-    yield cipher.encrypt(*_bound(bytes(waiting), name, number, is_last=True))
+    yield cipher.encrypt(*_bind_frame(bytes(waiting), name, number, is_last=True))
 
 
 def _build_cipher(key: SealKey, name: str, salt: bytes) -> "AESGCM":
@@ -114,7 +114,7 @@ def _build_cipher(key: SealKey, name: str, salt: bytes) -> "AESGCM":
     return AESGCM(key.derive_key(f"file {name}", salt))
 
 
-def _bound(frame: bytes, name: str, number: int, *, is_last: bool) -> tuple[bytes, bytes, bytes]:
+def _bind_frame(frame: bytes, name: str, number: int, *, is_last: bool) -> tuple[bytes, bytes, bytes]:
     """Return the nonce, the frame, and the data that it is bound to. A number is a safe nonce, because no two
     files share a key.
     """

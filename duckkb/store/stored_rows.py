@@ -120,7 +120,7 @@ class StoredReader:
         """Drop the damaged file and return the error to raise."""
         self.lose()
         self.recent = {}
-        return self.store.damaged(subject)
+        return self.store.build_damage_error(subject)
 
     @contextmanager
     def detect_damage(self, subject: str) -> Iterator[None]:
@@ -276,5 +276,5 @@ class StoredRows(PartRows):
 
 def build_stored_part(reader: StoredReader, part: Part, number: int, count: int) -> Part:
     """Return a part without rows in memory that has this number and `count` rows in the store."""
-    bare = replace(part, rows=PartRows.of(part.kind, part.path))
+    bare = replace(part, rows=PartRows.from_rows(part.kind, part.path))
     return replace(bare, rows=StoredRows(reader, bare, number, count))

@@ -45,7 +45,7 @@ class Postgres:
         return f"Postgres({self.place})"
 
     @contextmanager
-    def reading(self) -> "Iterator[Cursor[Any]]":
+    def open_cursor(self) -> "Iterator[Cursor[Any]]":
         """Open a snapshot in which nothing can be written.
 
         Raises `errors.Unavailable` (E_DATABASE, E_TIMEOUT), `errors.StateError` (E_DATABASE) and, for values
@@ -55,7 +55,7 @@ class Postgres:
 
         with self._turn:
             try:
-                connection = self._opened()
+                connection = self._get_connection()
                 with connection.transaction(), connection.cursor() as cursor:
                     settings = {**_SESSION, "statement_timeout": str(max(1, int(self._statement_s * 1000)))}
                     cursor.execute(_SET, (list(settings), list(settings.values())))
@@ -71,7 +71,7 @@ class Postgres:
             self._connection.close()
             self._connection = None
 
-    def _opened(self) -> "Connection[Any]":
+    def _get_connection(self) -> "Connection[Any]":
         import psycopg
 
         if self._connection is not None and not _is_alive(self._connection):

@@ -281,7 +281,7 @@ def test_how_often_a_sample_meets_a_forged_row(campaign: Campaign, tmp_path: Pat
     rows = _vectors(texts)
     chance = campaign.random(f"share {share}")
     trials, met = campaign.pick(40, 400), 0
-    unknown = list(_open(tmp_path, rows).store.withheld("vector", rows))
+    unknown = list(_open(tmp_path, rows).store.iter_unverified_rows("vector", rows))
     assert len(unknown) == many
     for _ in range(trials):
         lies = set(chance.sample(list(rows), share))

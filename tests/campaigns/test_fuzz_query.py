@@ -49,7 +49,7 @@ def test_a_megabyte_of_one_piece_is_answered(campaign: Campaign, lane: Any, piec
             drop_exclusions(query)
             lane.ask(read, 10)
             lane.ask(parse(plain(query)), 10)
-            lane.excluded(read)
+            lane.find_excluded_ids(read)
             campaign.count("queries of up to a megabyte")
 
 

@@ -73,7 +73,7 @@ def _merge_commit(world: World, into: str, other: str) -> None:
 
 
 def _by_duckkb(world: World, other: str, expected: Expected, wanted: State) -> None:
-    notes = BaseStore(Place.of(config.read_environment(world.root).cache_home, world.root))
+    notes = BaseStore(Place.locate(config.read_environment(world.root).cache_home, world.root))
     world.figures["merges that know a commit in which nothing is broken"] += notes.note("whole") is not None
     notes.close()
     done = world.duckkb("merge", other, "--json")

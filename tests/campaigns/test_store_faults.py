@@ -46,7 +46,7 @@ class Machine:
     @property
     def files(self) -> list[Path]:
         """What SQLite has open, and its logs."""
-        place = Place.of(self.folder / "cache", self.root)
+        place = Place.locate(self.folder / "cache", self.root)
         bases = (place.own / "store-3.sqlite", place.shared / "search_cache.sqlite")
         return [path.with_name(path.name + end) for path in bases for end in ("", "-wal", "-shm", "-journal")]
 

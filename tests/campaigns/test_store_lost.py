@@ -32,7 +32,7 @@ class Faults:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at, self.lasts, self.count = -1, False, 0
-        read, writing = Database.read, Database.writing
+        read, writing = Database.read, Database.begin_write
 
         def failing(call: Any) -> Any:
             def asked(database: Database, *given: Any) -> Any:
@@ -49,7 +49,7 @@ class Faults:
                 self.meet(database)
 
         monkeypatch.setattr(Database, "read", failing(read))
-        monkeypatch.setattr(Database, "writing", written)
+        monkeypatch.setattr(Database, "begin_write", written)
 
     def meet(self, database: Database) -> None:
         if database.path is not None and database.path.name == FILE:

@@ -201,7 +201,7 @@ def test_kx_10_no_token_and_no_hash_is_told_or_stored(
             ),
         ]
     hashes = [hashlib.sha256(one.encode()).hexdigest() for one in secrets]
-    pieces, kept = _pieces(*secrets, *hashes), TenantFiles.of(base)
+    pieces, kept = _pieces(*secrets, *hashes), TenantFiles.from_root(base)
     assert [one for one in answers if _found(pieces, one)] == []
     files = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
     holding = {path for path in files if _found(pieces, path.read_bytes())}

@@ -140,8 +140,8 @@ class Held:
     def chunks(self, kind: RecordType, query: LexicalQuery, ids: Sequence[int]) -> list[tuple[str, int]]:
         return [self.words(kind).chunk(query, record_id) for record_id in ids]
 
-    def excluded(self, kind: RecordType, query: LexicalQuery) -> IdSet:
-        return self.words(kind).excluded(query)
+    def find_excluded_ids(self, kind: RecordType, query: LexicalQuery) -> IdSet:
+        return self.words(kind).find_excluded_ids(query)
 
     def explain(self, kind: RecordType, query: LexicalQuery, record_id: int) -> Mapping[str, Any]:
         return self.words(kind).explain(query, record_id)
@@ -151,15 +151,15 @@ class Held:
     ) -> list[LaneHit]:
         return self.vectors(kind).ask(vector, depth, allowed)
 
-    def lacking(self, kind: RecordType) -> list[tuple[bytes, str]]:
-        return self.vectors(kind).lacking()
+    def list_missing_texts(self, kind: RecordType) -> list[tuple[bytes, str]]:
+        return self.vectors(kind).list_missing_texts()
 
     def fill(self, kind: RecordType, made: Mapping[bytes, np.ndarray]) -> None:
         """The rows have these vectors from now on, as where a cache got them."""
         rows = self.rows(kind)
         for record_id in rows:
             rows._rows[record_id] = with_vectors(rows[record_id], made)
-        self.vectors(kind).arrived(made)
+        self.vectors(kind).on_vectors_available(made)
 
     def entries(self, kind: RecordType, record_id: int) -> tuple[IndexEntry, ...]:
         return self.rows(kind)[record_id].entries

@@ -67,7 +67,7 @@ def test_a_changed_lane_answers_as_a_fresh_one(
             if asked_between:
                 answers(changed, QUERIES[0])
                 changed.similar(NOTE, vector("red"), 5)
-                changed.lacking(NOTE)
+                changed.list_missing_texts(NOTE)
             changed.apply(NOTE, [body(number, text) for number, text in new.items()], gone - new.keys())
             texts = {number: text for number, text in texts.items() if number not in gone} | new
         fresh.load(NOTE, [body(number, text) for number, text in sorted(texts.items())])
@@ -122,7 +122,7 @@ def test_deleting_everything_leaves_nothing_to_find(make: MakeLanes) -> None:
     lanes.apply(NOTE, [], [1, 2])
     assert answers(lanes, LexicalQuery("one two")) == []
     assert answers(lanes, LexicalQuery(excluded=("one",))) == []
-    assert lanes.excluded(NOTE, LexicalQuery(excluded=("one",))) == frozenset()
+    assert lanes.find_excluded_ids(NOTE, LexicalQuery(excluded=("one",))) == frozenset()
     assert lanes.similar(NOTE, vector("one"), 5) == []
     assert lanes.where(NOTE, "true") == frozenset()
 

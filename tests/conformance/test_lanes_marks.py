@@ -76,7 +76,9 @@ def test_a_condition_on_texts_narrows_as_its_ids_do(topic: str, side: str | None
     assert set(allowed) == wanted
     assert wanted or side
     for depth in (1, 10, 50):
-        assert lanes().match(MARKED, QUERY, depth, allowed) == lanes().match(MARKED, QUERY, depth, IdSet.of(wanted))
+        assert lanes().match(MARKED, QUERY, depth, allowed) == lanes().match(
+            MARKED, QUERY, depth, IdSet.from_ids(wanted)
+        )
 
 
 def test_only_conditions_that_ask_for_texts_alone_name_them() -> None:
@@ -93,8 +95,8 @@ def test_only_conditions_that_ask_for_texts_alone_name_them() -> None:
     }
     some = lanes().where(MARKED, "topic = 'rivers'")
     assert some.texts
-    assert not some.without([min(some)]).texts
-    assert not some.within(IdSet.of([min(some)])).texts
+    assert not some.difference([min(some)]).texts
+    assert not some.intersection(IdSet.from_ids([min(some)])).texts
 
 
 @given(

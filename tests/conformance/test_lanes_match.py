@@ -120,10 +120,10 @@ def test_an_excluded_prefix_of_a_word_excludes_nothing_else(make: MakeLanes) -> 
 @real_lanes
 def test_excluded_names_the_records_that_a_negation_rules_out(make: MakeLanes) -> None:
     lanes = base(make, ENGLISH)
-    assert lanes.excluded(NOTE, LexicalQuery("x", excluded=("snake", "e_dup_id"))) == {2, 3, 4}
-    assert lanes.excluded(NOTE, LexicalQuery("snake")) == frozenset()
-    assert lanes.excluded(NOTE, LexicalQuery(excluded=("?!",))) == frozenset()
-    assert lanes.excluded(SILENT, LexicalQuery(excluded=("snake",))) == frozenset()
+    assert lanes.find_excluded_ids(NOTE, LexicalQuery("x", excluded=("snake", "e_dup_id"))) == {2, 3, 4}
+    assert lanes.find_excluded_ids(NOTE, LexicalQuery("snake")) == frozenset()
+    assert lanes.find_excluded_ids(NOTE, LexicalQuery(excluded=("?!",))) == frozenset()
+    assert lanes.find_excluded_ids(SILENT, LexicalQuery(excluded=("snake",))) == frozenset()
 
 
 @real_lanes

@@ -132,18 +132,18 @@ def test_pending_chunks_are_named_once_and_take_their_vectors(make: MakeLanes) -
     lanes = make()
     bodies = ["one", "two", "two", "", "四"]
     lanes.load(NOTE, [row(number, body=body, embedded=number == 1) for number, body in enumerate(bodies, 1)])
-    assert dict(lanes.lacking(NOTE)) == {b"two": "two", "四".encode(): "四"}
-    assert len(lanes.lacking(NOTE)) == 2
+    assert dict(lanes.list_missing_texts(NOTE)) == {b"two": "two", "四".encode(): "四"}
+    assert len(lanes.list_missing_texts(NOTE)) == 2
 
     assert ids(lanes.similar(NOTE, vector("two"), 5)) == [1]
     lanes.fill(NOTE, {b"two": vector("two"), b"never asked for": vector("x")})
     assert ids(lanes.similar(NOTE, vector("two"), 5))[:2] == [2, 3]
-    assert [key for key, _ in lanes.lacking(NOTE)] == ["四".encode()]
+    assert [key for key, _ in lanes.list_missing_texts(NOTE)] == ["四".encode()]
     assert lanes.entries(NOTE, 2)[0].vector is not None
     assert lanes.entries(NOTE, 5)[0].vector is None
 
     lanes.fill(NOTE, {"四".encode(): vector("四")})
-    assert lanes.lacking(NOTE) == []
+    assert lanes.list_missing_texts(NOTE) == []
     assert ids(lanes.match(NOTE, LexicalQuery("two"), 5)) == [2, 3]
 
 
@@ -151,11 +151,11 @@ def test_pending_chunks_are_named_once_and_take_their_vectors(make: MakeLanes) -
 def test_pending_follows_changes(make: MakeLanes) -> None:
     lanes = make()
     lanes.load(NOTE, [row(1, body="one", embedded=False), row(2, body="one", embedded=False)])
-    assert len(lanes.lacking(NOTE)) == 1
+    assert len(lanes.list_missing_texts(NOTE)) == 1
     lanes.apply(NOTE, [row(3, body="three", embedded=False), row(2, body="two")], [])
-    assert {text for _, text in lanes.lacking(NOTE)} == {"one", "three"}
+    assert {text for _, text in lanes.list_missing_texts(NOTE)} == {"one", "three"}
     lanes.apply(NOTE, [], [1])
-    assert {text for _, text in lanes.lacking(NOTE)} == {"three"}
+    assert {text for _, text in lanes.list_missing_texts(NOTE)} == {"three"}
 
 
 @every_lane

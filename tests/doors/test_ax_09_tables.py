@@ -318,7 +318,7 @@ def test_ax_09_only_who_asks_for_it_is_answered_by_an_index(crowd: str, table: s
     vector = unit(question(1).tolist())
     asked = NeighbourSearch(table, approximate=True)
     names = check(asked)
-    with Postgres(crowd).reading() as cursor:
+    with Postgres(crowd).open_cursor() as cursor:
         found = find_table(cursor, "", table, table)
         assert found.indexes == {"embedding": ("ivfflat" if table == "lists" else "hnsw",)}
         statement = Statement(found, pgvector(cursor), names, asked)

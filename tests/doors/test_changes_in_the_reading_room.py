@@ -280,12 +280,12 @@ def send(client: Any, id: str, given: dict[str, str], step: str, type: str = "Ru
 
 
 def rule(editing: Room, at: str = "") -> dict[str, Any]:
-    with duckkb.open(editing.served._opened().root, at=at or None) as kb:
+    with duckkb.open(editing.served._open_base().root, at=at or None) as kb:
         return kb.get("Rule", "r1")
 
 
 def test_an_edit_is_shown_as_a_patch_and_then_becomes_a_proposal_and_never_truth(editing: Room) -> None:
-    root, client = editing.served._opened().root, editing.signed_in()
+    root, client = editing.served._open_base().root, editing.signed_in()
     before, branches = git(root, "rev-parse", "HEAD"), git(root, "branch", "--list")
     given = fields(client.get("/web/edit", params={"type": "Rule", "id": "r1"}).text)
     given |= {
@@ -334,7 +334,7 @@ def test_all_that_is_wrong_is_said_at_once_beside_its_field(editing: Room) -> No
 
 
 def test_what_changed_meanwhile_is_said_and_nothing_typed_is_lost(editing: Room) -> None:
-    root, client = editing.served._opened().root, editing.signed_in()
+    root, client = editing.served._open_base().root, editing.signed_in()
     given = fields(client.get("/web/edit", params={"type": "Rule", "id": "r1"}).text)
     put(root, "Rule", {"id": "r1", "text": "be fair", "grade": 9}, merge=True)
     commit(root, "somebody else")
@@ -351,7 +351,7 @@ def test_what_changed_meanwhile_is_said_and_nothing_typed_is_lost(editing: Room)
 
 
 def test_a_field_that_the_record_lost_or_that_grew_meanwhile_keeps_what_was_typed(editing: Room) -> None:
-    root, client = editing.served._opened().root, editing.signed_in()
+    root, client = editing.served._open_base().root, editing.signed_in()
     put(root, "Rule", RULE | {"extra": "e", "more": {"a": 1}})
     commit(root, "more")
     given = fields(client.get("/web/edit", params={"type": "Rule", "id": "r1"}).text)
@@ -372,7 +372,7 @@ def test_the_reason_of_a_change_stays_while_its_fields_are_mended(editing: Room)
 
 
 def test_a_record_that_was_deleted_meanwhile_keeps_what_was_typed(editing: Room) -> None:
-    root, client = editing.served._opened().root, editing.signed_in()
+    root, client = editing.served._open_base().root, editing.signed_in()
     given = fields(client.get("/web/edit", params={"type": "Rule", "id": "r1"}).text)
     assert run_in(root, ["delete", "Rule", "r1"]).code == 0
     commit(root, "gone")
@@ -383,7 +383,7 @@ def test_a_record_that_was_deleted_meanwhile_keeps_what_was_typed(editing: Room)
 
 @pytest.mark.long
 def test_a_record_is_made_and_deleted_by_proposals_and_takes_no_others_place(editing: Room) -> None:
-    root, client = editing.served._opened().root, editing.signed_in()
+    root, client = editing.served._open_base().root, editing.signed_in()
     empty = fields(client.get("/web/edit", params={"type": "Rule"}).text)
     taken = send(client, "", empty | {"f.id": "r1", "f.text": "another"}, "preview")
     assert taken.status_code == 409 and "E_EXISTS" in taken.text
@@ -401,14 +401,14 @@ def test_a_record_is_made_and_deleted_by_proposals_and_takes_no_others_place(edi
 
 
 def test_a_viewer_may_not_edit(editing: Room) -> None:
-    token = changing.add(editing.served._opened().root, "reader", ["Rule"])["token"]
+    token = changing.add(editing.served._open_base().root, "reader", ["Rule"])["token"]
     client = editing.signed_in(token)
     assert client.get("/web/edit", params={"type": "Rule", "id": "r1"}).status_code == 403
     assert "/web/edit" not in client.get("/web/record", params={"type": "Rule", "id": "r1"}).text
 
 
 def test_an_editor_of_a_part_proposes_to_that_part_and_is_told_the_branch_alone(editing: Room) -> None:
-    root = editing.served._opened().root
+    root = editing.served._open_base().root
     client = editing.signed_in(changing.add(root, "writer", ["Rule"], "editor")["token"])
     commits = [git(root, "rev-parse", "HEAD")[:12]]
     missing = client.get("/web/edit", params={"type": "Rule", "id": "nowhere"})
@@ -468,7 +468,7 @@ def conflicts(page: str) -> dict[str, tuple[str, str]]:
 
 
 def test_a_merge_is_settled_field_by_field_through_resolve(merging: Room) -> None:
-    root, client = merging.served._opened().root, merging.signed_in()
+    root, client = merging.served._open_base().root, merging.signed_in()
     page = client.get("/web/conflicts").text
     harmless(page)
     found = conflicts(page)
@@ -537,7 +537,7 @@ def test_a_value_that_was_typed_and_not_chosen_comes_back_with_the_form(merging:
 
 
 def test_what_was_typed_for_a_conflict_that_changed_meanwhile_is_shown(merging: Room) -> None:
-    root, client = merging.served._opened().root, merging.signed_in()
+    root, client = merging.served._open_base().root, merging.signed_in()
     page = client.get("/web/conflicts").text
     sent = fields(page, 'id="conflicts"') | {"proof": proof(client, "/web/conflicts")}
     etag = conflicts(page)["r1 text"][0]
@@ -549,7 +549,7 @@ def test_what_was_typed_for_a_conflict_that_changed_meanwhile_is_shown(merging: 
 
 
 def test_who_sees_a_part_settles_nothing_and_nobody_without_the_proof_of_the_page(merging: Room) -> None:
-    root = merging.served._opened().root
+    root = merging.served._open_base().root
     etag, named = conflicts(merging.signed_in().get("/web/conflicts").text)["r1 grade"]
     client = merging.signed_in(changing.add(root, "writer", ["Rule"], "editor")["token"])
     sent = {"proof": proof(client, "/web/changes"), f"choose.{etag}": "ours", f"name.{etag}": named}

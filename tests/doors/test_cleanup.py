@@ -43,7 +43,7 @@ class User:
         return run_in(at or self.home, args, env=self.env)
 
     def own(self, root: Path) -> Path:
-        return Place.of(self.cache, root).own
+        return Place.locate(self.cache, root).own
 
     def files(self) -> dict[str, bytes]:
         found = (path for path in self.cache.rglob("*") if path.is_file() and not path.name.endswith(("-wal", "-shm")))

@@ -94,7 +94,7 @@ def _blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
 
 def _cited_text(kb: duckkb.KnowledgeBase, uri: str) -> str:
     """What `get` gives for a citation."""
-    found = kb.provenance.cited(parse(uri))
+    found = kb.provenance.resolve_citation(parse(uri))
     if "_chunk" in found:
         return str(found["_chunk"]["text"])
     fields = {name: value for name, value in found.items() if not name.startswith("_")}
@@ -260,7 +260,7 @@ def test_what_is_not_committed_is_cited_by_its_version(root: Path) -> None:
         assert run_in(root, ["get", uri]).line["text"] == "zebra"
         kb.put("Note", {"id": "fresh", "title": "unheard", "text": "zebras"})
         with pytest.raises(NotFound, match="has changed since it was cited"):
-            kb.provenance.cited(parse(uri))
+            kb.provenance.resolve_citation(parse(uri))
     assert run_in(root, ["get", uri]).code == 1
     shutil.rmtree(root / ".git")
     outside = run_in(root, ["pack", "zebras", "--json"]).line

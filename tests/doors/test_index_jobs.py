@@ -357,7 +357,7 @@ def test_status_says_what_it_knows_of_a_large_base_and_null_where_it_does_not(ma
     part = next(path for path in (ground.root / "data").rglob("part_*.jsonl") if '"short"' in path.read_text("utf-8"))
     part.write_text(part.read_text("utf-8").replace('"short"', '"by hand"'), "utf-8")
     assert known() == (None, None)
-    notes = BaseStore(Place.of(config.read_environment(ground.root).cache_home, ground.root))
+    notes = BaseStore(Place.locate(config.read_environment(ground.root).cache_home, ground.root))
     assert notes.note("counted") is not None and notes.keep("counted", {"format": 1, "grounds": 7})
     assert known() == (None, None)
 

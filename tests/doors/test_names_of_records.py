@@ -97,7 +97,7 @@ def test_fields_named_like_what_answers_say_come_back_unharmed(
     try:
         with duckkb.open(base) as kb:
             answers = {"run": kb.run(action, given), "json": json.loads(run_in(base, ["--json", *typed]).out)}
-        answers |= {"served": served.run(action, given, BOSS), "proposed": served.proposed(action, given, BOSS)}
+        answers |= {"served": served.run(action, given, BOSS), "proposed": served.run_in_proposal(action, given, BOSS)}
     finally:
         served.close()
     for door, answer in answers.items():

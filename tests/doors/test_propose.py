@@ -227,7 +227,7 @@ def test_a_branch_that_moves_meanwhile_is_not_overwritten(kb: Path) -> None:
     started = Proposing(kb, Wish("put Note", branch="topic"))
     git(kb, "branch", "topic")
     theirs = git(kb, "rev-parse", "topic")
-    with KnowledgeBase(kb, started.opening()) as base, pytest.raises(Conflict):
+    with KnowledgeBase(kb, started.build_open_options()) as base, pytest.raises(Conflict):
         base.put("Note", {"id": "n9"})
     assert git(kb, "rev-parse", "topic") == theirs and not started.proposed.commit
 

@@ -101,7 +101,7 @@ def test_each_field_is_from_the_commit_that_gave_it_its_value(story: _Story) -> 
 def test_each_hit_is_from_the_commit_that_gave_its_line_its_form(story: _Story) -> None:
     with duckkb.open(story.root) as kb:
         hits = kb.find("Note", where="1 = 1", limit=100)
-        found = {hit.identity: origin for hit, origin in zip(hits, kb.provenance.of(hits), strict=True)}
+        found = {hit.identity: origin for hit, origin in zip(hits, kb.provenance.list_origins(hits), strict=True)}
     assert {name: one.by.commit for name, one in found.items() if one.by} == story.lines
     for name, one in found.items():
         line = (story.root / one.path).read_text("utf-8").splitlines()[one.line_no - 1]
@@ -327,9 +327,13 @@ def test_a_hit_is_cited_by_its_chunk_where_its_commit_cuts_it_so(tmp_path: Path)
     def cited() -> tuple[str, str, object]:
         with duckkb.open(root) as kb:
             (hit,) = kb.find("Note", "word250").hits
-            (origin,) = kb.provenance.of([hit])
+            (origin,) = kb.provenance.list_origins([hit])
             assert hit.chunk is not None
-            return origin.uri, hit.chunk.text, kb.provenance.cited(parse(origin.uri)).get("_chunk", {}).get("text")
+            return (
+                origin.uri,
+                hit.chunk.text,
+                kb.provenance.resolve_citation(parse(origin.uri)).get("_chunk", {}).get("text"),
+            )
 
     uri, text, found = cited()
     assert "#text/" in uri and text == found

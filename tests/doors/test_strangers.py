@@ -142,7 +142,7 @@ def test_whom_a_proxy_names_sees_pages_without_signing_in_and_nobody_else_does(t
     run_in(root, ["tenant", "add", "off"])
     run_in(root, ["tenant", "disable", "off"])
     until = run_in(root, ["tenant", "add", "old", "--expires", "90d", "--json"]).line["expires"]
-    tenants = TenantFiles.of(root).tenants
+    tenants = TenantFiles.from_root(root).tenants
     tenants.write_text(tenants.read_text().replace(until, "2026-01-01T00:00:00Z"))
     record = "/web/record?type=Note&id=n1"
     with served(root, "serve", "--auth-header", "X-User", log=log) as server:

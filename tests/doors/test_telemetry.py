@@ -76,11 +76,11 @@ class _Server:
         if scope["path"].startswith("/actions/"):
             about.route = "/actions"
         try:
-            with about.asking(name, given, self._caller):
-                run = partial(about.traced, self._served.run, name, given, self._caller)
+            with about.record_action(name, given, self._caller):
+                run = partial(about.trace_run, self._served.run, name, given, self._caller)
                 answer = await asyncio.to_thread(run)
-                about.answered(answer)
-                self._measures.answered(name, answer, 0.25, about.route, self._caller.tenant)
+                about.record_answer(answer)
+                self._measures.count_answer(name, answer, 0.25, about.route, self._caller.tenant)
         except NotFound:
             answer, status = {}, 404
         await send({"type": "http.response.start", "status": status, "headers": []})
@@ -247,7 +247,7 @@ def test_a_search_without_its_model_is_counted_with_its_reason(tmp_path: Path) -
     measures, served = Measures(), Served(root, OpenOptions())
     answer = served.run("find", {"type": "Note", "query": "ducks", "mode": "hybrid"}, Caller())
     served.close()
-    measures.answered("find", answer, 0.1, "/mcp")
+    measures.count_answer("find", answer, 0.1, "/mcp")
     (reason,) = [
         dict(labels)["reason"] for name, labels in _series(measures.text()) if name == "duckkb_query_degraded_total"
     ]
@@ -257,7 +257,7 @@ def test_a_search_without_its_model_is_counted_with_its_reason(tmp_path: Path) -
 def test_calls_to_models_are_counted_where_they_happen() -> None:
     measures = Measures()
     measures.watch_calls(lambda: [one for one in counts() if one.size == 7])
-    pool = CallPool.of(("rerank", "of this test"), 7, 0)
+    pool = CallPool.get_shared(("rerank", "of this test"), 7, 0)
     with pool.slot(float("inf")):
         during = _series(measures.text())
     after = _series(measures.text())

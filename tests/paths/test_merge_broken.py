@@ -160,7 +160,7 @@ def by_check(base: Path) -> list[tuple[str, ...]]:
 
 
 def notes(base: Path) -> BaseStore:
-    return BaseStore(Place.of(config.read_environment(base).cache_home, base))
+    return BaseStore(Place.locate(config.read_environment(base).cache_home, base))
 
 
 def noted(base: Path) -> str:

@@ -126,7 +126,7 @@ class TestAnswers:
 
     def alike(self, both: tuple[Served, Pool], name: str, given: Any, caller: Caller = _EVERYBODY) -> str:
         one, other = (said(lambda base=base: base.run(name, given, caller)) for base in both)
-        places = [str(base._opened().root) if isinstance(base, Served) else str(base._path) for base in both]
+        places = [str(base._open_base().root) if isinstance(base, Served) else str(base._path) for base in both]
         assert one.replace(places[0], "") == other.replace(places[1], "")
         return one
 
@@ -165,7 +165,7 @@ class TestAnswers:
     def test_of_the_past(self, both: tuple[Served, Pool]) -> None:
         def past(base: Served | Pool, at: str, caller: Caller) -> str:
             def ask() -> dict[str, Any]:
-                with base.at(at, caller) as kb:
+                with base.open_revision(at, caller) as kb:
                     return kb.run("get", {"type": "Note", "identity": "n1"}, caller)
 
             return said(ask)

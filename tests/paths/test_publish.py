@@ -286,7 +286,7 @@ def test_a_reader_is_answered_whose_build_is_replaced_before_it_reads_anything(
     publish(base, url)
     from duckkb.lanes.targets.postgres.target import PostgresTarget
 
-    named = PostgresTarget._published
+    named = PostgresTarget._find_publication
     replaced = []
 
     def slow(self: PostgresTarget, connection: Any) -> Any:
@@ -298,7 +298,7 @@ def test_a_reader_is_answered_whose_build_is_replaced_before_it_reads_anything(
 
     with app.open(base, backend=url, embedder=HashEmbedder()) as kb:
         assert len(kb.find("Note", "river")) == 1
-        monkeypatch.setattr(PostgresTarget, "_published", slow)
+        monkeypatch.setattr(PostgresTarget, "_find_publication", slow)
         assert len(kb.find("Note", "river")) == 1
         assert replaced and replaced[0] not in builds(url)
 
@@ -306,7 +306,7 @@ def test_a_reader_is_answered_whose_build_is_replaced_before_it_reads_anything(
 def test_what_an_address_says_beside_the_place_holds(url: str) -> None:
     from duckkb.lanes.targets.postgres.connecting import Address, open_connection
 
-    address = Address.of(f"{url}{'&' if '?' in url else '?'}options=-c%20work_mem%3D7MB")
+    address = Address.parse(f"{url}{'&' if '?' in url else '?'}options=-c%20work_mem%3D7MB")
     with open_connection(address) as connection:
         assert connection.execute("SHOW work_mem").fetchone() == ("7MB",)
         assert connection.execute("SHOW statement_timeout").fetchone() == ("30s",)

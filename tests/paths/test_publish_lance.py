@@ -40,7 +40,7 @@ def store(url: str) -> Any:
     from duckkb.lanes.targets.lance.address import LanceAddress
     from duckkb.lanes.targets.lance.store import Store
 
-    return Store(LanceAddress.of(url))
+    return Store(LanceAddress.parse(url))
 
 
 def tables(url: str) -> set[str]:
@@ -110,7 +110,7 @@ def test_a_publication_that_comes_between_reading_and_writing_is_not_lost(
     publish(base, url)
     first = put(base, note(2))
     second = put(base, note(3))
-    row = targets.Store.numbered
+    row = targets.Store.read_number_and_head
     for between in range(4):
         monkeypatch.undo()
         publish(base, url, ref=f"{first}~1", rewind=True)
@@ -119,11 +119,11 @@ def test_a_publication_that_comes_between_reading_and_writing_is_not_lost(
         def numbered(self: Any, between: int = between, read: "list[bool]" = read) -> Any:
             read.append(True)
             if len(read) == between + 1:
-                monkeypatch.setattr(targets.Store, "numbered", row)
+                monkeypatch.setattr(targets.Store, "read_number_and_head", row)
                 publish(base, url, ref=second)
             return row(self)
 
-        monkeypatch.setattr(targets.Store, "numbered", numbered)
+        monkeypatch.setattr(targets.Store, "read_number_and_head", numbered)
         try:
             publish(base, url, ref=first)
         except Conflict as problem:
@@ -224,7 +224,7 @@ def test_what_was_changed_behind_its_back_is_told(base: Path, url: str) -> None:
         opened_ = lancedb.connect(there.address.place).open_table(name)
         opened_.delete(condition)
         head.kinds["Note"].tables[table] = name, opened_.version, 0
-        number, _ = there.numbered()
+        number, _ = there.read_number_and_head()
         assert there.swap(number, Head(number + 1, head.watermark, head.kinds, head.configuration))
         faults = app.verify_published(base, to=url, embedder=HashEmbedder())["faults"]
         assert any(said in one for one in faults), faults

@@ -135,9 +135,9 @@ def test_a_command_says_what_the_database_says_in_its_own_words(tmp_path: Path, 
 )
 def test_a_password_that_cuts_the_address_is_not_said(cut: str) -> None:
     with pytest.raises(UsageError) as caught:
-        Address.of(f"postgresql://{cut}")
+        Address.parse(f"postgresql://{cut}")
     assert caught.value.code == "E_URL" and "cret" not in str(caught.value) and "12" not in str(caught.value)
-    assert Address.of("postgresql://h1:5432,h2:5433/db").name == "h1:5432,h2:5433/db#base"
+    assert Address.parse("postgresql://h1:5432,h2:5433/db").name == "h1:5432,h2:5433/db#base"
 
 
 def test_a_base_is_published_with_a_password_in_the_url_which_nothing_says(tmp_path: Path, url: str) -> None:
@@ -155,5 +155,5 @@ def test_a_base_is_published_with_a_password_in_the_url_which_nothing_says(tmp_p
     said = "".join(ran.out + ran.err for ran in (none, published, found, refused))
     with pytest.raises(Unavailable) as told:
         app.publish(base, to=shared().tcp(name, password=wrong))
-    said += "".join(traceback.format_exception(told.value)) + repr(Address.of(url))
+    said += "".join(traceback.format_exception(told.value)) + repr(Address.parse(url))
     assert PASSWORD not in said and wrong not in said and "hidden word" not in said

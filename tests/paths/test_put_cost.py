@@ -93,7 +93,7 @@ def test_a_note_of_fields_that_is_none_is_made_anew(tmp_path: Path, note: object
     with duckkb.open(root) as kb:
         kb.collections.init("logs", policy="structured-logs")
         kb.put("logs", [{"id": f"l{number}", "level": "info"} for number in range(3_000)])
-    notes = BaseStore(Place.of(config.read_environment(root).cache_home, root))
+    notes = BaseStore(Place.locate(config.read_environment(root).cache_home, root))
     before = notes.note("fields/logs")
     assert notes.keep("fields/logs", note)
     with duckkb.open(root) as kb:
@@ -149,7 +149,7 @@ def test_what_is_known_of_fields_is_what_the_lines_say(
                 mine = duckkb.open(root)
         kind, types, holders = counted_afresh(mine)
         base = mine._fresh()
-        assert base.observed(kind).types() == types
+        assert base.observe_fields(kind).types() == types
         for text in ("t", "u"):
             assert {row.record.identity[0] for row in base.holders(kind, text)} == holders.get(text, set())
     mine.close()

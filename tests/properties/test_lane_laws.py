@@ -90,7 +90,7 @@ def answers(lanes: Held, chance: random.Random | None = None) -> dict[str, objec
         **{f"words {number}": lambda one=one: lanes.match(NOTE, one, 20) for number, one in enumerate(QUESTIONS)},
         "vector": lambda: lanes.similar(NOTE, vector("red"), 20),
         "narrow": lambda: lanes.similar(NOTE, vector("green"), 5, frozenset(range(0, 40, 3))),
-        "lacking": lambda: lanes.lacking(NOTE),
+        "lacking": lambda: lanes.list_missing_texts(NOTE),
         **{text: lambda text=text: _where(lanes, text) for text in FILTERS},
         "sql": lambda: lanes.sql("SELECT * FROM note ORDER BY __id", SqlLimits()),
     }
@@ -142,7 +142,7 @@ def test_what_is_opened_answers_as_what_is_built(tmp_path: Path, seed: int, star
 
 def fill(truth: Truth, lanes: Held) -> None:
     """The vectors of some texts are computed; the rows have them from then on, as the caches do."""
-    made = {key: vector(text) for key, text in lanes.lacking(NOTE)[:3]}
+    made = {key: vector(text) for key, text in lanes.list_missing_texts(NOTE)[:3]}
     truth.filled |= made
     lanes.fill(NOTE, made)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from duckkb.engine.loading import Ground, Opened, load
-from duckkb.lanes.held import Held
+from duckkb.lanes.inventory import Inventory
 from duckkb.settings import Settings
 from duckkb.store.place import Place
 from duckkb.truth.files.read import list_changed_parts, reload
@@ -25,7 +25,7 @@ def ground(root: Path) -> Ground:
 
 
 def place(root: Path) -> Place:
-    return Place.of(root / "home", root)
+    return Place.locate(root / "home", root)
 
 
 def follow(opened: Opened, root: Path) -> Opened:
@@ -33,7 +33,7 @@ def follow(opened: Opened, root: Path) -> Opened:
     assert opened.lines is not None, opened.reason
     tree, lines = opened.tree, opened.lines
     paths = list_changed_parts(tree, root)
-    with lines.writing(10.0) as is_current:
+    with lines.begin_write(10.0) as is_current:
         if is_current:
             tree.replace(reload(tree, root, paths))
             lines.save(tree, paths)
@@ -52,7 +52,7 @@ def test_a_tree_out_of_the_store_is_the_tree_of_the_files(
         root = Path(folder)
         write(root, first)
         opened = load(ground(root))
-        seen: list[tuple[dict[str, Held], Mirror]] = []
+        seen: list[tuple[dict[str, Inventory], Mirror]] = []
         assert list(facts(opened.tree)) == list(facts(read_afresh(root)))
         for state, way in later:
             write(root, state)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.lanes.held import Held
+from duckkb.lanes.inventory import Inventory
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import TypeState
 from duckkb.records import Change, Changeset, Record, identity_key
@@ -92,11 +92,11 @@ def facts(tree: Tree) -> Iterator[object]:
         yield tree.count(kind)
         yield tree.duplicates(kind)
         yield tree.id_clashes(kind)
-        yield [tree.by_id(kind, row.record.id) for row in tree.rows(kind)]
+        yield [tree.find_by_id(kind, row.record.id) for row in tree.rows(kind)]
         ordered = sorted(tree.rows(kind), key=lambda row: identity_key(row.record.identity))
-        assert list(tree.in_order(kind)) == ordered
+        assert list(tree.iter_by_identity(kind)) == ordered
         for number, row in enumerate(ordered, 1):
-            assert list(tree.in_order(kind, row.record.identity)) == ordered[number:]
+            assert list(tree.iter_by_identity(kind, row.record.identity)) == ordered[number:]
     yield [tree.ends(KNOWS, row.record.identity) for row in tree.rows(KNOWS)]
     yield [tree.edges_at(kind, (name,)) for kind in ("Person", "Group") for name in NAMES]
     for kind, text in ((kind, str(name).encode()) for kind in ONTOLOGY for name in NAMES):
@@ -107,10 +107,10 @@ def lines(tree: Tree) -> Mirror:
     return {kind.name: {row.record.id: row.line for row in tree.rows(kind)} for kind in ONTOLOGY}
 
 
-def check_states(tree: Tree, fresh: Tree, seen: list[tuple[dict[str, Held], Mirror]]) -> None:
+def check_states(tree: Tree, fresh: Tree, seen: list[tuple[dict[str, Inventory], Mirror]]) -> None:
     """From each state that was seen, the difference names the records that have changed since, and no others."""
     states = {
-        kind.name: Held.of(
+        kind.name: Inventory.from_state(
             TypeState("", tree.digests(kind), partial(tree.etags, kind)), seen[-1][0][kind.name] if seen else None
         )
         for kind in ONTOLOGY
@@ -119,7 +119,7 @@ def check_states(tree: Tree, fresh: Tree, seen: list[tuple[dict[str, Held], Mirr
     seen.append((states, now))
     for held, then in seen:
         for name, state in states.items():
-            known = Held.load(held[name].dump())
+            known = Inventory.load(held[name].dump())
             both = now[name].keys() | then[name].keys()
             changed = {key for key in both if now[name].get(key) != then[name].get(key)}
             assert state.difference(known) == known.difference(state) == changed
@@ -134,7 +134,7 @@ def test_following_changes_equals_a_fresh_load_and_the_difference_is_true(
         root = Path(folder)
         write(root, first)
         tree = read(root)
-        seen: list[tuple[dict[str, Held], Mirror]] = []
+        seen: list[tuple[dict[str, Inventory], Mirror]] = []
         list(facts(tree))
         for state in later:
             write(root, state)
@@ -158,7 +158,7 @@ def test_every_record_is_read_once_with_an_id_of_its_own(state: dict[str, list[b
                 row.record.identity for part in tree.parts_of(kind) for row in part.rows
             }
             for row in rows:
-                assert tree.get(kind, row.record.identity) == tree.by_id(kind, row.record.id) == row
+                assert tree.get(kind, row.record.identity) == tree.find_by_id(kind, row.record.id) == row
 
 
 @given(states)
@@ -204,7 +204,7 @@ def test_writes_give_what_they_say_and_a_restart_gives_the_same(writes: list[lis
                     stored[part.path] = None
                 else:
                     (root / part.path).write_bytes(part.data)
-                    stored[part.path] = part.stored((root / part.path).stat())
+                    stored[part.path] = part.build_part((root / part.path).stat())
             tree.replace(stored)
             fresh = read(root)
             assert list(facts(tree)) == list(facts(fresh))

@@ -178,7 +178,7 @@ def test_a_damaged_row_is_a_miss_and_is_made_anew(tmp_path: Path, column: str) -
     assert sum(found is None for found in cache.vectors(list(VECTOR_TEXTS))) == 1
     assert cache.findings == ()
     cache.save()
-    assert len(opened(tmp_path).lacking("vector", VECTOR_TEXTS)) == 1, "it is known to be missing from now on"
+    assert len(opened(tmp_path).list_missing_keys("vector", VECTOR_TEXTS)) == 1, "it is known to be missing from now on"
     filled(tmp_path).save()
     assert_full(opened(tmp_path))
 
@@ -237,7 +237,7 @@ def test_what_went_of_a_teams_file_is_read_again(tmp_path: Path) -> None:
     store = CacheStore(tmp_path / "another")
     store.let_go(store.surplus(0))
     again = opened(tmp_path, "another")
-    assert again.withheld(VECTOR_TEXTS) == VECTOR_TEXTS.keys()
+    assert again.find_unverified_keys(VECTOR_TEXTS) == VECTOR_TEXTS.keys()
     assert again.verify_vectors(VECTOR_TEXTS, embed)
     assert all(vector is not None for vector in again.vectors(list(VECTOR_TEXTS)))
 

@@ -90,9 +90,9 @@ def test_a_variable_stands_over_its_setting_for_one_process(tmp_path: Path, vari
     plain = config.load(root, env(tmp_path)).settings
     options = getattr(key.rule, "options", ())
     values = [*options, "true", "http://127.0.0.1:1/v1", "3", "5", "0.4", "A_NAME", "none", "german", "1024", "chat"]
-    text = next(one for one in values if one != str(key.of(plain)) and _is_taken(root, tmp_path, variable, one))
+    text = next(one for one in values if one != str(key.get_value(plain)) and _is_taken(root, tmp_path, variable, one))
     settings = config.load(root, env(tmp_path, **{variable: text})).settings
-    value = key.of(settings)
+    value = key.get_value(settings)
     assert str(value).lower() in (text, f"{text}.0") and settings.origins[key.name] == variable
     assert config.load(root, env(tmp_path, **{variable: ""})).settings == plain
     if type(key.rule).__name__ in ("Choice", "Flag", "Whole", "Number"):

@@ -114,7 +114,7 @@ def test_equal_input_gives_equal_bytes(model: LocalE5, cache_home: Path) -> None
 
 
 def test_equal_texts_of_a_call_are_computed_once(model: LocalE5, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder, given = model._loaded(), []
+    encoder, given = model._get_encoder(), []
     real = encoder._run
     monkeypatch.setattr(encoder, "_run", lambda windows: (given.append(len(windows)), real(windows))[1])
     vectors = model.embed_passages(["one", "two", "one", "一", "one"])
@@ -174,7 +174,7 @@ def test_a_cut_ends_behind_the_last_whole_token_that_fits(
 
 
 def test_a_cut_of_folded_composed_and_spaced_text_has_the_tokens_of_the_whole(model: LocalE5) -> None:
-    chance, encoder = random.Random(11), model._loaded()
+    chance, encoder = random.Random(11), model._get_encoder()
     bits = [
         "㎏",
         "Cafe\u0301",
@@ -202,7 +202,7 @@ def test_a_cut_of_folded_composed_and_spaced_text_has_the_tokens_of_the_whole(mo
 
 
 def test_the_vector_of_a_cut_is_that_of_its_first_tokens(model: LocalE5) -> None:
-    encoder = model._loaded()
+    encoder = model._get_encoder()
     (cut,) = model.cut([LONG], passage=False)
     (whole,) = encoder.tokens([f"query: {LONG}"])
     window = [encoder._begin, *whole[:510], encoder._end]
@@ -239,8 +239,8 @@ _ODD = [
 def test_few_words_have_the_tokens_that_the_whole_vocabulary_gives_them(
     model: LocalE5, tokenizer: SentencePieceProcessor, texts: list[str]
 ) -> None:
-    encoder = model._loaded()
-    folded = [encoder._folded(text) for text in texts]
+    encoder = model._get_encoder()
+    folded = [encoder._fold(text) for text in texts]
     assert cut_by_few(encoder._model.weights, encoder._model.pieces, folded) == tokenizer.encode(folded)
 
 
@@ -253,7 +253,7 @@ def test_a_first_question_does_not_wait_for_the_whole_tokenizer_and_has_the_same
     first = LocalE5(cache_home)
     expected = model.embed_queries([question])
     assert first.embed_queries([question]).tobytes() == expected.tobytes()
-    assert first._loaded()._whole is None and model._loaded()._whole is not None
+    assert first._get_encoder()._whole is None and model._get_encoder()._whole is not None
     (converted(cache_home) / "tokens.model").rename(cache_home / "gone")
     try:  # what is loaded later is made again where it went meanwhile
         assert first.embed_queries([LONG]).tobytes() == model.embed_queries([LONG]).tobytes()

@@ -13,7 +13,7 @@ MEGABYTE = 1 << 20
 
 def sealed(folder: Path, data: bytes) -> tuple[LaneFiles, Path]:
     files = LaneFiles(folder / "c", "material")
-    with files.locked(alone=True), files.begun() as generation:
+    with files.hold_lock(alone=True), files.create_generation() as generation:
         path = files.place(generation) / "data"
         path.write_bytes(data)
         files.seal(LaneMeta("1", generation, {"files": ["data"]}))
@@ -60,7 +60,7 @@ def test_a_file_may_grow_or_be_written_anew_from_one_revision_to_the_next(
 def test_what_could_not_be_finished_is_gone(tmp_path: Path) -> None:
     files, _ = sealed(tmp_path, b"data")
     before = sorted((tmp_path / "c").iterdir())
-    with pytest.raises(OSError, match="full"), files.begun() as generation:
+    with pytest.raises(OSError, match="full"), files.create_generation() as generation:
         (files.place(generation) / "half").write_bytes(b"x")
         raise OSError("full")
     assert sorted((tmp_path / "c").iterdir()) == before

@@ -16,7 +16,7 @@ from duckkb.truth.merge.table_merge import Unmergeable, merge_table
 
 P, Q, R = (f"data/nodes/note/2026010{day}/part_000.jsonl" for day in (1, 2, 3))
 NOTE = MergeRules(("id",), {"tags": "set"}, name="Note")
-UNKNOWN = RulesByTable().of(("node", "note"))
+UNKNOWN = RulesByTable().get_rules(("node", "note"))
 
 
 def line(number: int, name: Any, updated: int = 1, **fields: Any) -> bytes:

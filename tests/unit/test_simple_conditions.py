@@ -116,7 +116,7 @@ FRAGMENT = st.lists(_comparison(), min_size=1, max_size=3).flatmap(
 def test_what_columns_answer_is_what_the_engine_answers(rows: RowTable, engine: Confined, fragment: str) -> None:
     asked = simple.tests(fragment, rows.columns)
     if asked:
-        assert list(rows.matching(asked)) == _by_engine(engine, rows, fragment)
+        assert list(rows.select_ids(asked)) == _by_engine(engine, rows, fragment)
 
 
 PIECES = ["name", "=", "<", "'a'", "'", '"', "-", "1", ".", " ", " ", "AND", "IN", "(", ")", ",", "--", "true", "/*"]
@@ -132,7 +132,7 @@ def test_what_is_read_at_a_glance_is_nothing_that_the_parser_refuses(engine: Con
 def test_most_of_the_generated_conditions_are_answered_by_columns(rows: RowTable) -> None:
     fragments = ["name = 'a'", "name<>'it''s' AND \"x y\" >= -1.5", '"Order" IN (1, -5, 7)', '"q""uote" = true']
     assert all(simple.tests(fragment, rows.columns) for fragment in fragments)
-    assert all(len(rows.matching(simple.tests(fragment, rows.columns))) for fragment in fragments)
+    assert all(len(rows.select_ids(simple.tests(fragment, rows.columns))) for fragment in fragments)
 
 
 @pytest.mark.parametrize(

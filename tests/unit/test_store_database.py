@@ -24,7 +24,7 @@ def opened(folder: Path, schema: Schema = SCHEMA) -> Database:
 
 
 def add(store: Database, word: str) -> None:
-    with store.writing() as connection:
+    with store.begin_write() as connection:
         connection.execute("INSERT INTO word VALUES (?)", (word,))
 
 
@@ -41,7 +41,7 @@ def test_what_was_written_is_there_for_others(tmp_path: Path) -> None:
 
 def test_a_change_that_fails_on_the_way_leaves_nothing(tmp_path: Path) -> None:
     store = opened(tmp_path)
-    with pytest.raises(RuntimeError), store.writing() as connection:
+    with pytest.raises(RuntimeError), store.begin_write() as connection:
         connection.execute("INSERT INTO word VALUES ('a')")
         raise RuntimeError
     assert words(store) == []
@@ -61,7 +61,7 @@ def test_a_file_that_another_process_holds_is_unusable_and_stays(tmp_path: Path)
     one, other = opened(tmp_path), opened(tmp_path)
     add(one, "a")
     assert words(other) == ["a"]
-    with one.writing(), pytest.raises(Unusable, match="locked"):
+    with one.begin_write(), pytest.raises(Unusable, match="locked"):
         add(other, "b")
     add(other, "b")
     assert words(one) == ["a", "b"]

@@ -20,20 +20,20 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_base_has_one_place_whatever_name_leads_to_it(tmp_path: Path, root: Path) -> None:
     (tmp_path / "link").symlink_to(root)
-    assert Place.of(tmp_path / "home", tmp_path / "link") == Place.of(tmp_path / "home", root)
+    assert Place.locate(tmp_path / "home", tmp_path / "link") == Place.locate(tmp_path / "home", root)
 
 
 def test_a_base_that_was_moved_and_the_one_put_in_its_place_have_places_of_their_own(
     tmp_path: Path, root: Path
 ) -> None:
-    before = Place.of(tmp_path, root)
+    before = Place.locate(tmp_path, root)
     moved = root.rename(tmp_path / "elsewhere")
     root.mkdir()
-    assert len({before.own, Place.of(tmp_path, moved).own, Place.of(tmp_path, root).own}) == 3
+    assert len({before.own, Place.locate(tmp_path, moved).own, Place.locate(tmp_path, root).own}) == 3
 
 
 def test_the_folders_are_closed_to_others(tmp_path: Path, root: Path) -> None:
-    made = Place.of(tmp_path / "a" / "home", root)
+    made = Place.locate(tmp_path / "a" / "home", root)
     made.make()
     made.own.chmod(0o755)
     made.make()
@@ -43,7 +43,7 @@ def test_the_folders_are_closed_to_others(tmp_path: Path, root: Path) -> None:
 
 @pytest.mark.parametrize("where", ["bases", "shared", "own"])
 def test_a_link_where_a_folder_of_ours_should_be_is_not_followed(tmp_path: Path, root: Path, where: str) -> None:
-    made = Place.of(tmp_path / "home", root)
+    made = Place.locate(tmp_path / "home", root)
     target = {"bases": made.own.parent, "shared": made.shared, "own": made.own}[where]
     target.parent.mkdir(parents=True)
     (tmp_path / "other").mkdir()
@@ -57,11 +57,11 @@ def test_a_folder_that_everybody_may_change_is_not_used(tmp_path: Path, root: Pa
     (tmp_path / "home").mkdir()
     (tmp_path / "home").chmod(0o777)
     with pytest.raises(Unusable, match="everybody"):
-        Place.of(tmp_path / "home", root).make()
+        Place.locate(tmp_path / "home", root).make()
 
 
 def test_a_folder_of_another_user_is_not_used(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Place.of(tmp_path / "home", root)
+    made = Place.locate(tmp_path / "home", root)
     made.make()
     owner = made.own.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1, raising=False)
@@ -72,7 +72,7 @@ def test_a_folder_of_another_user_is_not_used(tmp_path: Path, root: Path, monkey
 def test_a_home_that_cannot_be_made_is_said(tmp_path: Path, root: Path) -> None:
     (tmp_path / "home").write_text("a file")
     with pytest.raises(Unusable, match="cannot be made"):
-        Place.of(tmp_path / "home" / "below", root).make()
+        Place.locate(tmp_path / "home" / "below", root).make()
 
 
 def test_folders_of_bases_that_are_long_gone_are_swept_when_another_is_made(tmp_path: Path, root: Path) -> None:
@@ -80,14 +80,14 @@ def test_folders_of_bases_that_are_long_gone_are_swept_when_another_is_made(tmp_
     made = {}
     for base in (gone, away, root):
         base.mkdir(exist_ok=True)
-        made[base] = Place.of(tmp_path / "home", base)
+        made[base] = Place.locate(tmp_path / "home", base)
         made[base].make()
     for base in (gone, away):
         shutil.rmtree(base)
     for base in (gone, root):
         os.utime(made[base].own, (0, 0))
     (tmp_path / "new").mkdir()
-    Place.of(tmp_path / "home", tmp_path / "new").make()
+    Place.locate(tmp_path / "home", tmp_path / "new").make()
     assert [made[base].own.exists() for base in (gone, away, root)] == [False, True, True]
     told = {Path(found.root or "").name: found.is_alive for found in place.iter_kept_folders(tmp_path / "home")}
     assert told == {"away": False, "kb": True, "new": True}
@@ -106,4 +106,4 @@ def test_the_machine_may_name_another_cache_folder_but_no_folder_of_the_base(tmp
     assert named(str(tmp_path / "big"), DUCKKB_CACHE_HOME=str(tmp_path / "own")) == tmp_path / "own"
     assert named("relative") == tmp_path / ".cache" / "duckkb"
     with pytest.raises(Unusable):
-        Place.of(named(str(root / ".duckkb")), root).make()
+        Place.locate(named(str(root / ".duckkb")), root).make()

@@ -36,7 +36,7 @@ def base(tmp_path: Path) -> Path:
 
 
 def place(root: Path) -> Place:
-    return Place.of(root / "home", root)
+    return Place.locate(root / "home", root)
 
 
 def ground(root: Path, timeout: float = 5.0) -> Ground:
@@ -67,7 +67,7 @@ def held(root: Path) -> frozenset[str]:
 def test_a_type_that_was_read_from_files_alone_is_written_down_in_the_place_of_what_was_there(base: Path) -> None:
     """As where a base shrank below the size from which its lines are stored, and grows again."""
     tree, stored = read_afresh(base, ONTOLOGY, LIMITS), kept(base)
-    with stored.writing(5.0) as is_current:
+    with stored.begin_write(5.0) as is_current:
         assert is_current
         stored.save(tree, list(tree.parts))
     stored.close()
@@ -100,7 +100,7 @@ def test_an_unchanged_base_is_opened_and_no_part_is_read(base: Path, monkeypatch
     assert tree.count(PERSON) == 40
     row = tree.get(PERSON, ("person 7",))
     assert row is not None and row.record.fields["text"] == "text of person 7"
-    assert tree.by_id(PERSON, row.record.id) == row
+    assert tree.find_by_id(PERSON, row.record.id) == row
 
 
 def _fail(*_: object, **__: object) -> None:
@@ -163,7 +163,7 @@ def looked_up(root: Path) -> list[Record]:
     opened = load(ground(root))
     rows = [(kind, record) for kind in ONTOLOGY for record in truth(root) if record.type == kind.name]
     found = [opened.tree.get(kind, record.identity) for kind, record in rows]
-    assert found == [opened.tree.by_id(kind, record.id) for kind, record in rows]
+    assert found == [opened.tree.find_by_id(kind, record.id) for kind, record in rows]
     assert [opened.tree.identity(kind, record.id) for kind, record in rows] == [record.identity for _, record in rows]
     if opened.lines is not None:
         opened.lines.close()
@@ -221,7 +221,7 @@ def test_a_store_whose_folder_is_a_link_is_not_used(base: Path, tmp_path_factory
 def test_while_another_process_writes_the_store_this_one_reads_the_files(base: Path) -> None:
     other = kept(base)
     put(base, P1, node(PERSON, "person 20"))
-    with other.writing(1.0):
+    with other.begin_write(1.0):
         opened = load(ground(base, timeout=0.05))
         assert opened.lines is None and "locked" in opened.reason
         assert [row.record for kind in ONTOLOGY for row in opened.tree.rows(kind)] == truth(base)
@@ -276,8 +276,8 @@ def test_many_keys_are_found_and_dead_rows_do_not_pile_up(tmp_path: Path) -> Non
     assert lines_of(tree) == lines_of(read_afresh(tmp_path, ONTOLOGY, LIMITS))
     for name in ("00000", "01999", "05999"):
         row = tree.get(PERSON, (name,))
-        assert row is not None and tree.by_id(PERSON, row.record.id) == row
-    assert tree.get(PERSON, ("06000",)) is None and tree.by_id(PERSON, 12345) is None
+        assert row is not None and tree.find_by_id(PERSON, row.record.id) == row
+    assert tree.get(PERSON, ("06000",)) is None and tree.find_by_id(PERSON, 12345) is None
     with sqlite3.connect(place(tmp_path).own / FILE) as connection:
         assert connection.execute("SELECT count(*) FROM part").fetchone() == (len(parts),)
         assert connection.execute("SELECT count(*) FROM record").fetchone() == (500 * len(parts),)

@@ -63,7 +63,7 @@ def apply(root: Path, tree: Tree, parts: list[RenderedPart]) -> None:
             stored[part.path] = None
         else:
             file.write_bytes(part.data)
-            stored[part.path] = part.stored(file.stat())
+            stored[part.path] = part.build_part(file.stat())
     tree.replace(stored)
 
 

@@ -75,8 +75,8 @@ def test_a_record_is_found_by_identity_and_by_id_with_its_line(tmp_path: Path) -
     assert (row.line, row.path, row.line_no, row.complete, row.canonical) == (line, P0, 1, True, True)
     assert row.record.fields == {"name": "安娜", "text": "", "tags": ["x"]}
     assert (row.record.type, row.record.created_at, row.record.updated_at) == ("Person", T1, T1)
-    assert tree.by_id(PERSON, row.record.id) == row
-    assert tree.get(PERSON, ("Anna",)) is None and tree.by_id(PERSON, 1) is None
+    assert tree.find_by_id(PERSON, row.record.id) == row
+    assert tree.get(PERSON, ("Anna",)) is None and tree.find_by_id(PERSON, 1) is None
     assert tree.count(PERSON) == 1 and tree.count(GROUP) == 0
     part = tree.parts[P0]
     assert part.digest == hashlib.sha256(line + b"\n").hexdigest()
@@ -217,7 +217,7 @@ def test_dk_10_a_record_in_two_files_is_read_once_merged_field_by_field(tmp_path
     assert tree.count(PERSON) == 2
     assert [each.record.identity for each in tree.rows(PERSON)] == [("a",), ("b",)]
     assert {key: [row.path for row in rows] for key, rows in tree.duplicates(PERSON).items()} == {("a",): [P0, P1]}
-    assert [row.path for row in tree.stored(PERSON, ("a",))] == [P0, P1]
+    assert [row.path for row in tree.find_lines(PERSON, ("a",))] == [P0, P1]
 
 
 def test_of_two_records_with_one_id_the_later_gets_a_free_one_in_memory(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_of_two_records_with_one_id_the_later_gets_a_free_one_in_memory(tmp_path
     tree = read(tmp_path)
     first, moved = tree.get(PERSON, ("b",)), tree.get(PERSON, ("a",))
     assert first is not None and moved is not None
-    assert first.record.id == 5 and tree.by_id(PERSON, 5) == first
-    assert moved.record.id == hash_id("node", "person", ("a",), 1) and tree.by_id(PERSON, moved.record.id) == moved
+    assert first.record.id == 5 and tree.find_by_id(PERSON, 5) == first
+    assert moved.record.id == hash_id("node", "person", ("a",), 1) and tree.find_by_id(PERSON, moved.record.id) == moved
     assert decode(moved.line, LineShape(("name",)), LIMITS).values["__id"] == moved.record.id
     assert {key: [row.record.identity for row in rows] for key, rows in tree.id_clashes(PERSON).items()} == {
         5: [("b",), ("a",)]
@@ -278,7 +278,9 @@ def test_records_are_found_in_the_parts_that_replaced_theirs(tmp_path: Path) -> 
     assert row is not None and row.path == P1
     (tmp_path / P1).unlink()
     tree.replace(reload(tree, tmp_path, [P1]))
-    assert tree.get(PERSON, ("c",)) is None and tree.by_id(PERSON, row.record.id) is None and tree.count(PERSON) == 2
+    assert (
+        tree.get(PERSON, ("c",)) is None and tree.find_by_id(PERSON, row.record.id) is None and tree.count(PERSON) == 2
+    )
 
 
 def edges(tree: Tree, kind: str, *identity: Any) -> list[tuple[str, Any, str]]:

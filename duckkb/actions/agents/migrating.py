@@ -108,7 +108,7 @@ class Migrations:
     ) -> MigratedCollection:
         with self._base() as base:
             kind, definition = _find_or_define_type(base, source, used_tables)
-            known_fields = () if definition else base.observed(kind).types()
+            known_fields = () if definition else base.observe_fields(kind).types()
             fields = _map_field_names({key for entry in source.entries.values() for key in entry}, known_fields)
             entries = ((id, entry) for id, entry in source.entries.items() if entry)
             records = [{"id": id, **{fields[key]: entry[key] for key in entry}} for id, entry in entries]

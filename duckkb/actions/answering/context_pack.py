@@ -138,7 +138,7 @@ def context_pack(
     candidates = [_build_candidate(base, hit, text) for hit in hits]
     if neighbors:
         candidates += _iter_neighbors(base, candidates)
-    sources = _Sources.of(base, candidates)
+    sources = _Sources.from_candidates(base, candidates)
     empty = ContextPack(
         text, sources.commit, budget, 0, _calculate_fingerprint(base), (), notices=(*hits.notices, *policy_notices)
     )
@@ -208,7 +208,7 @@ class _Sources(Struct, frozen=True):
     committed: frozenset[tuple[str, int]]
 
     @classmethod
-    def of(cls, base: Base, candidates: Iterable[_Candidate]) -> "_Sources":
+    def from_candidates(cls, base: Base, candidates: Iterable[_Candidate]) -> "_Sources":
         """Return the citations of candidates.
 
         Callers who see a part get no commit, since it hashes the whole base.
@@ -263,7 +263,7 @@ def choose_kinds(base: Base, names: Sequence[str]) -> tuple[list[RecordType], tu
 
 def _build_candidate(base: Base, hit: Hit, question: str) -> _Candidate:
     kind = find_kind(base, hit.type)
-    row = base.tree.by_id(kind, hit.id)
+    row = base.tree.find_by_id(kind, hit.id)
     assert row is not None, "a hit is a record"
     score = None if hit.score is None else round(hit.score, 3)  # the seventh decimal depends on the machine
     candidate = _Candidate(kind, row, hit.chunk, score)

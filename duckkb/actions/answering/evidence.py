@@ -97,7 +97,7 @@ class Support(Struct, frozen=True):
         return round(self.coverage + max(self.lead, 0.0) / _PER_LEAD, 6) < ENOUGH
 
 
-@boot.answered
+@boot.retry_if_stale
 def support(
     base: Base, kinds: Sequence[RecordType], question: str, packed: Sequence[tuple[RecordType, int]]
 ) -> Support:

@@ -28,12 +28,12 @@ def verify(path: "str | Path", unopened: Callable[[Path], Unopened]) -> dict[str
         rebuild.rebuild(read, Path(place))
         root = Path(place, read.manifest.base).resolve()
         try:
-            with unopened(root).opened(OpenOptions(lenient=True)) as base:
+            with unopened(root).open_base(OpenOptions(lenient=True)) as base:
                 report = check(base)
         except DuckkbError as problem:
             raise archive.make_damage_error(f"its base does not load: {problem}") from problem
         finally:
-            rmtree(Place.of(config.read_environment(root).cache_home, root).own, ignore_errors=True)
+            rmtree(Place.locate(config.read_environment(root).cache_home, root).own, ignore_errors=True)
         counts = {"records": report.records, "errors": report.errors, "warnings": report.warnings}
         return {"file": str(path)} | holds(read.manifest) | counts
 

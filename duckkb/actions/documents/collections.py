@@ -173,13 +173,13 @@ class DocumentCollections:
         with self._base() as base:
             kind, inner = place_of(base, place)
 
-        def changed(source: Mapping[str, Any]) -> Mapping[str, Any]:
+        def update_contexts(source: Mapping[str, Any]) -> Mapping[str, Any]:
             """Change the contexts as they are under the lock, since another process may have added some."""
             before = {path.strip("/"): context_text for path, context_text in (source.get("contexts") or {}).items()}
             after = sorted((before | {inner: text}).items())
             return {**source, "contexts": {(path or "/"): context_text for path, context_text in after if context_text}}
 
-        return self._redefine_source(kind.name, changed)
+        return self._redefine_source(kind.name, update_contexts)
 
     def _redefine_source(self, name: str, transform: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> Changed:
         with self._base() as base:
@@ -326,13 +326,13 @@ def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitio
     not load.
     """
 
-    def checked(definitions: _Definitions) -> _Definitions:
+    def change_and_check(definitions: _Definitions) -> _Definitions:
         after = change(definitions)
         refuse_unfit(base, name, config.outside_files(after))
         return after
 
     with protocol.lock_for_reading(base.root, base.wiring.lock_timeout):
-        config.change_outside(base.root, base.wiring.env, checked)
+        config.change_outside(base.root, base.wiring.env, change_and_check)
 
 
 def _require_definition(definitions: _Definitions, name: str) -> Mapping[str, Any]:

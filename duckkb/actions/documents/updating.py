@@ -82,7 +82,7 @@ def take_collections_in(base: Base, kinds: Sequence[NodeType], notices: list[Not
     return Updated(lines, built.embedded, built.total, built.pending, (*notices, *built.notices), (*missing, *unread))
 
 
-@boot.answered
+@boot.retry_if_stale
 def _update_lanes(base: Base) -> Built | None:
     """Apply a change of few files to the lanes, with missing vectors.
 

@@ -62,7 +62,7 @@ def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
     return [row | {"trusted": has_trust if row["providers"] else True} for row in rows]
 
 
-def tried(make: Making, path: "str | Path | None" = None, name: str | None = None) -> Iterator[dict[str, Any]]:
+def try_models(make: Making, path: "str | Path | None" = None, name: str | None = None) -> Iterator[dict[str, Any]]:
     """Ask each provider of a chat model, or of all, a tiny question in the registry's order; yield each result.
 
     It has `ok`, the time in milliseconds (`ms`) and `usage`, or the reason of the failure. Raises

@@ -71,7 +71,7 @@ def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published
         before = target.watermark()
         notices: list[Notice] = []
         how, changes = _plan_changes(apart.root, target, commit, before, asked, notices)
-        pending = commit.lacking(changes)
+        pending = commit.count_missing_vectors(changes)
         if pending and asked.pending == "refuse":
             raise Refused(
                 f"{pending:,} chunks have no vector yet: what is asked by meaning would not find them",
@@ -92,7 +92,7 @@ def verify(apart: Unopened, target: Target, embedder: Embedder | None = None) ->
 
     Compares every record by its etag, and checks derived data for consistency.
     """
-    with ExitStack() as stack, target.reading() as snapshot:
+    with ExitStack() as stack, target.open_publication() as snapshot:
         commit = _open_commit(stack, apart, _find_revision(apart.root, target, snapshot.watermark).commit, embedder)
         problems = [*faults(commit, snapshot)]
         records = {kind.name: snapshot.count(kind) for kind in commit.kinds}
@@ -149,7 +149,7 @@ def _plan_changes(
         notices += _check_history(root, target, old, commit.at, request)
     if before.fingerprint != commit.watermark.fingerprint:
         return "whole", commit.whole()
-    with target.reading() as snapshot:
+    with target.open_publication() as snapshot:
         if snapshot.watermark != before:
             raise Conflict(
                 f"another publisher has changed what is published at {target.name}",

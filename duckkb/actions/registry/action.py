@@ -88,7 +88,7 @@ class Action(Struct, frozen=True):
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
         return tuple(parameter.name for parameter in self._list_parameters() if parameter.kind in kinds)
 
-    def prepared(self, base: "Base", caller: Caller, given: Mapping[str, Any]) -> bool:
+    def run_preparation(self, base: "Base", caller: Caller, given: Mapping[str, Any]) -> bool:
         """Make what the action needs; return whether the base has to be opened again."""
         return bool(self.prepare) and bool(_import_source(self.prepare)(base, caller, **given))
 

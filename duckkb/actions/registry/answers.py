@@ -19,8 +19,8 @@ from duckkb.actions.registry.record_lines import (
     blame_lines,
     describe_changes,
     describe_documents,
+    format_lines,
     hit_lines,
-    listed_lines,
     log_line,
     notice_object,
     receipt_line,
@@ -85,7 +85,7 @@ def neighbors(base: Base, value: Any, given: Given) -> dict[str, Any]:
     return {"records": records, "truncated": value.truncated, "next": value.next}
 
 
-def citing(base: Base, value: Any, given: Given) -> dict[str, Any]:
+def project_citing_records(base: Base, value: Any, given: Given) -> dict[str, Any]:
     return {"records": _project_listed(base, value.records, "all", OF_STEPS, given), "truncated": value.truncated}
 
 
@@ -142,7 +142,7 @@ def _project_listed(
     base: Base, records: Sequence[Mapping[str, Any]], of: str, own_fields: Sequence[str], arguments: Given
 ) -> list[dict[str, Any]]:
     """Return the records of a page or walk without given vectors, or with only the requested `fields`."""
-    lines = listed_lines(records, document_types(base, of), full=arguments.get("full", False))
+    lines = format_lines(records, document_types(base, of), full=arguments.get("full", False))
     projection = _make_projection(base, _read_choice(arguments), own_fields, of)
     return project(lines, projection, partial(field_names, base))[0]
 

@@ -138,10 +138,10 @@ _ALL = (
     ),
     Action(
         "citing",
-        "actions.asking:citing",
+        "actions.asking:find_citing_records",
         "Get the records that cite a record. By duckkb://TYPE/IDENTITY in their texts, of whatever commit.",
         "shapes:CITING",
-        "citing",
+        "project_citing_records",
         form=("full", "fields"),
     ),
     Action(

@@ -44,7 +44,7 @@ def project(
     type's fields. Raises `errors.UsageError` for a name that no type has as a field.
     """
     wholes, notices = [whole for whole, _ in lines], list[Notice]()
-    if lacking := wanted.lacking(wholes) if wholes else []:
+    if lacking := wanted.find_missing_fields(wholes) if wholes else []:
         kinds = list(wanted.given or dict.fromkeys(whole["_type"] for whole in wholes))
         from duckkb.ontology.names import did_you_mean, paths_inside, paths_to, steps_through_lists
 
@@ -62,7 +62,7 @@ def project(
         notices.append(Notice("W_NO_VALUE", message, " ".join(filter(None, near))))
     if names := wanted.left_out(wholes):
         notices.append(Notice("W_OMITTED", f"vectors are not printed: {names}", f"--fields +{names}"))
-    return [wanted.shown(whole, form) for whole, form in lines], notices
+    return [wanted.project(whole, form) for whole, form in lines], notices
 
 
 def say_cut(

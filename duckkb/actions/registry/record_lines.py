@@ -53,7 +53,7 @@ class Projection(Struct, frozen=True):
     rows: bool = False
     identity: Mapping[str, Sequence[str]] = {}
 
-    def shown(self, whole: Line, form: Line) -> dict[str, Any]:
+    def project(self, whole: Line, form: Line) -> dict[str, Any]:
         """Return a line with the chosen fields; `whole` has every field, `form` those of the default form.
 
         A line that lacks fields of its record, or has cut ones, says so in `_partial`, so that `put` does not
@@ -83,7 +83,7 @@ class Projection(Struct, frozen=True):
         names = (*type_field, *self.identity.get(whole.get("_type", ""), ()))
         return tuple(name for name in names if name not in self.asked.paths)
 
-    def lacking(self, wholes: Sequence[Line]) -> list[str]:
+    def find_missing_fields(self, wholes: Sequence[Line]) -> list[str]:
         """Return the names that no line has."""
         return [path for path in self.asked.paths if not _has(wholes, path, self.own)] if self.asked else []
 
@@ -152,22 +152,22 @@ def brief(record: Line, excerpt: "Excerpt | None" = None) -> dict[str, Any]:
     }
 
 
-def listed_lines(
+def format_lines(
     records: Sequence[Line], document_types: Collection[str] = (), *, full: bool = False
 ) -> list[tuple[Line, Line]]:
     """Return the records of a page or walk, each whole and in the default form that hits have.
 
     Records of `document_types` are documents.
     """
-    return [_listed_line(record, record.get("_type") in document_types, full) for record in records]
+    return [_format_line(record, record.get("_type") in document_types, full) for record in records]
 
 
-def _listed_line(record: Line, is_document: bool, full: bool) -> tuple[Line, Line]:
+def _format_line(record: Line, is_document: bool, full: bool) -> tuple[Line, Line]:
     excerpt = None
     if is_document:
-        from duckkb.documents.passages import beginning
+        from duckkb.documents.passages import excerpt_start
 
-        excerpt = beginning(record, LONGEST)
+        excerpt = excerpt_start(record, LONGEST)
         record = {**record, "_line": excerpt.line}
     form = record if full else brief(record, excerpt)
     return record, {name: value for name, value in form.items() if name not in _BOOKKEEPING}

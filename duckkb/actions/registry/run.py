@@ -59,7 +59,7 @@ def prepare(base: Base, name: str, given: Mapping[str, object], caller: Caller) 
         return False
     action, arguments = accept_call(name, given, caller)
     with narrow_errors(caller.types, asked_again=base.is_generation):
-        return action.prepared(base, caller, arguments)
+        return action.run_preparation(base, caller, arguments)
 
 
 @contextmanager

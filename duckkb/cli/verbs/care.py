@@ -57,7 +57,7 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
         out.emit(report_object(report, fail_on))
     else:
         findings = (
-            [finding.rooted(report.prefix) for finding in summarize_groups(report.findings, report.prefix)]
+            [finding.prefix_path(report.prefix) for finding in summarize_groups(report.findings, report.prefix)]
             if is_page
             else report.findings
         )

@@ -87,7 +87,7 @@ def find_command(
                 "no results",
                 _suggest_filter(type_name, query, result.notices) or _suggest_wider(type_name, query, how["where"]),
             )
-        origins = kb.provenance.of(result) if provenance else ()
+        origins = kb.provenance.list_origins(result) if provenance else ()
         hit_pairs = hit_lines(result, origins, full=full)
         for _, form in hit_pairs if no_chunk else ():
             form.pop("_chunk", None)

@@ -146,12 +146,12 @@ def models_test_command(name: str | None) -> None:
 
     failures: list[str] = []
 
-    def noted() -> Iterator[dict[str, Any]]:
+    def note_failures() -> Iterator[dict[str, Any]]:
         for answer in app.try_models(read_front_options().get("kb"), name):
             if not answer["ok"]:
                 failures.append(answer["provider"])
             yield answer
 
-    out.lines(noted(), under="tried")
+    out.lines(note_failures(), under="tried")
     if failures:
         end()

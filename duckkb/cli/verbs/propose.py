@@ -33,7 +33,7 @@ def propose_command(branch: str | None, goes_on: bool, base: str | None, message
         raise click.UsageError("--continue needs the --branch to continue")
     proposals: list[Proposing] = []
 
-    def proposing() -> "Proposing":
+    def start_proposal() -> "Proposing":
         from duckkb.actions.branches import Proposing, Wish
 
         inner = click.get_current_context()
@@ -41,7 +41,7 @@ def propose_command(branch: str | None, goes_on: bool, base: str | None, message
         proposals.append(Proposing(prepare_unopened().root, Wish(title, branch, base, message or "", goes_on)))
         return proposals[0]
 
-    read_front_options().update(proposing=proposing, proposed=lambda: _report_proposal(proposals[0]))
+    read_front_options().update(proposing=start_proposal, proposed=lambda: _report_proposal(proposals[0]))
 
 
 def _report_proposal(proposal: "Proposing") -> dict[str, Any]:

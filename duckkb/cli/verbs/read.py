@@ -55,7 +55,7 @@ def get_command(
     if identity is None and citation is None and (pair := options.split_record_name(type_name)):
         type_name, identity = pair
     with open_named_base(at=citation.at if citation else at, reads=True) as kb:
-        record = kb.provenance.cited(citation) if citation else kb.get(type_name, identity or "")
+        record = kb.provenance.resolve_citation(citation) if citation else kb.get(type_name, identity or "")
         (line,) = project(kb, [(record, record)], fields)
         out.emit(line)
         out.tell(kb.notices)

@@ -116,7 +116,7 @@ class _Extractor:
     def _ask(self, form: str, raw: bytes, how: Extraction) -> FileText:
         request = {"format": form, "seconds": how.seconds, "memory": how.memory}
         try:
-            return FileText.of(json.loads(self._request_answer(how.seconds, json.dumps(request).encode(), raw)))
+            return FileText.from_plain(json.loads(self._request_answer(how.seconds, json.dumps(request).encode(), raw)))
         except ValueError as error:  # the process no longer answers as an extractor
             raise _Died(too_late=False) from error
 
@@ -142,12 +142,12 @@ class _Lock:
     def __init__(self) -> None:
         self.held = threading.Lock()
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         self.held = threading.Lock()
         _extractor.forget()
 
 
 _extractor, _lock = _Extractor(), _Lock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_lock.forked)
+    os.register_at_fork(after_in_child=_lock.reset_after_fork)
 atexit.register(close)

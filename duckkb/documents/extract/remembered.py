@@ -55,7 +55,7 @@ def recall(name: str, by: str) -> FileText | None:
         if entry["by"] == by:
             if path.stat().st_mtime < time.time() - _DAY:  # mark it as used, so that a cleanup removes others first
                 os.utime(path)
-            return FileText.of(entry)
+            return FileText.from_plain(entry)
     return None
 
 

@@ -29,7 +29,7 @@ class FileText(Struct, frozen=True):
         return {name: getattr(self, name) for name in ("text", "title", "headings", "pages", "warnings")}
 
     @classmethod
-    def of(cls, told: Any) -> "FileText":
+    def from_plain(cls, told: Any) -> "FileText":
         """Parse the JSON value that `plain` returns. Raises ValueError for anything else: the value may come from
         a process that a file took over, or from a damaged disk.
         """

@@ -172,7 +172,7 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
     listen(Started(verb, job_plan))
     work = JobWork(base, options, listen, book, job_plan.missing)
     for type_survey in overview.types:
-        work.on(type_survey)
+        work.process_type(type_survey)
     _complete(base)
     overview = survey(base) if work.changed else overview
     if not options.anew:
@@ -225,7 +225,7 @@ def _diff_team_files(base: Base, live: set[bytes]) -> list[protocol.FileChange]:
     return changes
 
 
-@boot.answered
+@boot.retry_if_stale
 def _complete(base: Base) -> None:
     """Store on disk what the next question opens, where the base keeps that."""
     for kind in base.ontology:
@@ -256,7 +256,7 @@ class JobWork:
         self._asked: set[bytes] = set()
         self._costs: dict[bytes, int] = {}
 
-    def on(self, one: TypeSurvey) -> None:
+    def process_type(self, one: TypeSurvey) -> None:
         """Make what one type lacks: its tokens, then its vectors, as far as model and budget allow."""
         if one.tokens:
             make_tokens(self.base, one.kind)
@@ -275,7 +275,7 @@ class JobWork:
         """Make the vectors that one type lacks, as far as its model and the budget allow."""
         began, previous_done, tokens = time.monotonic(), self.done, self.tokens
         self._failed_in_row = 0
-        for batch in self._made(kind):
+        for batch in self._stream_vectors(kind):
             self._take(kind, batch)
         if self._failed_in_row >= _GIVE_UP:
             self._gone.add(str(model))
@@ -301,20 +301,20 @@ class JobWork:
         except Unavailable as problem:
             self._fail(len(type_survey.withheld), problem)
             return False
-        self.total += len(cache.lacking("vector", type_survey.withheld, model.fingerprint))
+        self.total += len(cache.list_missing_keys("vector", type_survey.withheld, model.fingerprint))
         return True
 
-    def _made(self, kind: RecordType) -> Iterator[MadeVectors]:
+    def _stream_vectors(self, kind: RecordType) -> Iterator[MadeVectors]:
         return stream(self.base, kind, self._batches(kind))
 
-    def _lacking(self, kind: RecordType, size: int) -> Iterator[Texts]:
+    def _iter_missing_texts(self, kind: RecordType, size: int) -> Iterator[Texts]:
         """Yield the texts of a type that lack a vector, at least `size` at a time."""
         return iter_missing_texts(self.base, kind, self._asked, size)
 
     def _batches(self, kind: RecordType) -> Iterator[Texts]:
         """Yield the batches for the model, until the budget is used up or the model counts as gone."""
         size = batch_size(self.base, kind)
-        for slab in self._lacking(kind, size * _SLAB_BATCHES):
+        for slab in self._iter_missing_texts(kind, size * _SLAB_BATCHES):
             for batch in batch_by_length(slab, size):
                 portion = self._afford(kind, batch)
                 if portion:
@@ -326,12 +326,12 @@ class JobWork:
         """Return as much of a batch as the budget allows."""
         minutes, most = self.options.budget_minutes, self.options.budget_tokens
         if minutes is not None and time.monotonic() - self._began >= 60 * minutes:
-            return self._over(f"{minutes:g} minutes")
+            return self._stop_for_budget(f"{minutes:g} minutes")
         costs = self._count(kind, batch)
         portion: dict[bytes, str] = {}
         for (key, text), cost in zip(batch.items(), costs, strict=True):
             if most is not None and self._spent + cost > most:
-                self._over(f"{most:,} tokens")
+                self._stop_for_budget(f"{most:,} tokens")
                 break
             self._spent += cost
             self._costs[key] = cost
@@ -344,7 +344,7 @@ class JobWork:
         except Unavailable:  # it will not embed them either, and that call reports why
             return [0] * len(batch)
 
-    def _over(self, limit: str) -> Texts:
+    def _stop_for_budget(self, limit: str) -> Texts:
         self.code, self.reason = "E_BUDGET", f"the budget of {limit} is used up"
         return {}
 
@@ -366,7 +366,7 @@ class JobWork:
     def _keep(self, kind: RecordType, batch: MadeVectors) -> None:
         """Tell the lanes of vectors that are in the cache already."""
         self.changed = True
-        self.base.arrived(kind, batch.vectors)
+        self.base.on_vectors_available(kind, batch.vectors)
 
     def _fail(self, texts: int, problem: Unavailable) -> None:
         if self.code != "E_BUDGET":

@@ -74,7 +74,7 @@ def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, 
             listen(Started("migrate", job_plan))
             work = _Migration(base, listen, book, job_plan.missing, budget)
             for type_survey in overview.types:
-                work.on(type_survey)
+                work.process_type(type_survey)
             overview = survey(base, kinds)
             built = work.result(overview, (), ())
             outcome = "partial" if built.pending else "fresh"
@@ -85,7 +85,7 @@ def migrate(base: Base, kinds: Collection[RecordType], budget: MigrationBudget, 
 
 def _describe_migration(base: Base, overview: Surveyed, built: Built) -> Migration:
     models = [model for type_survey in overview.types if (model := base.fingerprint(type_survey.kind)) is not None]
-    lengths = {length for model in models if (length := base.cache.dimensions.of(model) or model.dimension)}
+    lengths = {length for model in models if (length := base.cache.dimensions.get_dimension(model) or model.dimension)}
     return Migration(
         sum(type_survey.texts for type_survey in overview.types),
         max(lengths, default=None),
@@ -104,12 +104,12 @@ class _Migration(JobWork):
     def _afford(self, kind: RecordType, batch: Texts) -> Texts:
         most, seconds = self.budget.texts, self.budget.seconds
         if seconds is not None and time.monotonic() - self._began >= seconds:
-            return self._over(f"{seconds:g} seconds")
+            return self._stop_for_budget(f"{seconds:g} seconds")
         if self._has_no_room(kind, len(batch)):
             return {}
         if most is not None and self._given + len(batch) > most:
             batch = dict(list(batch.items())[: max(0, most - self._given)])
-            self._over(f"{most:,} texts")
+            self._stop_for_budget(f"{most:,} texts")
         self._given += len(batch)
         return super()._afford(kind, batch)
 
@@ -119,7 +119,7 @@ class _Migration(JobWork):
         What is under way at the same time is counted as `texts` more than once.
         """
         env, model = self.base.wiring.env, self.base.embedder(kind).fingerprint
-        length = self.base.cache.dimensions.of(model) or model.dimension or _USUAL_LENGTH
+        length = self.base.cache.dimensions.get_dimension(model) or model.dimension or _USUAL_LENGTH
         needed_bytes = self.base.cache.store.size + 8 * texts * (4 * length + _ROW_BYTES)
         if needed_bytes <= env.cache_limit // 4 or needed_bytes <= room(env.cache_home.expanduser(), env.cache_limit):
             return False

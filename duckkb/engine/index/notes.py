@@ -97,7 +97,7 @@ def make_tokens(base: Base, kind: RecordType) -> int:
     """Make the token rows of a type that no cache has, and return their number."""
     count = 0
     for records in slabs(base, kind):
-        if missing := len(base.cache.lacking("tokens", base.builder.needs(kind, records).tokens)):
+        if missing := len(base.cache.list_missing_keys("tokens", base.builder.needs(kind, records).tokens)):
             base.builder.make_tokens(kind, records)
             count += missing
     return count
@@ -162,7 +162,7 @@ def carry(base: Base, before: Counts, changeset: Changeset) -> None:
         old = base.builder.needs(kind, [change.old for change in changes if change.old])
         new = base.builder.needs(kind, [change.new for change in changes if change.new])
         model = base.fingerprint(kind)
-        missing = len(base.cache.lacking("vector", new.vectors, model)) if model else 0
+        missing = len(base.cache.list_missing_keys("vector", new.vectors, model)) if model else 0
         types[kind.name] = types[kind.name][0] + new.entries - old.entries, None, missing, 0
     remember(base, Counts(types, "absent" if before.team == "absent" else None), base.cache.stamp())
 

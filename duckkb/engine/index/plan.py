@@ -249,11 +249,11 @@ def _inspect_type(
         complete = complete and needs.tokens.keys() <= team_keys and needs.vectors.keys() <= team_keys
         type_survey.entries += needs.entries
         type_survey.token_texts += len(needs.tokens)
-        type_survey.tokens += len(base.cache.lacking("tokens", needs.tokens))
+        type_survey.tokens += len(base.cache.list_missing_keys("tokens", needs.tokens))
         new = {key: text for key, text in needs.vectors.items() if key not in text_keys}
         text_keys |= new.keys()
         absent = _find_missing_vectors(base, new, model)
-        withheld_keys = base.cache.withheld(absent)
+        withheld_keys = base.cache.find_unverified_keys(absent)
         for key in absent:
             if key in missing_keys:
                 type_survey.untold += 1
@@ -269,7 +269,7 @@ def _find_missing_vectors(base: Base, texts: dict[bytes, str], model: Fingerprin
     """Return the keys of the texts whose vectors the caches lack."""
     if model is None or not texts:
         return []
-    return base.cache.lacking("vector", texts, model)
+    return base.cache.list_missing_keys("vector", texts, model)
 
 
 def iter_missing_texts(base: Base, kind: RecordType, asked: set[bytes], size: int) -> Iterator[dict[bytes, str]]:

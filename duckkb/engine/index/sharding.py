@@ -190,7 +190,7 @@ def adopt(base: Base, folder: Path, *, to: To = "local", partial: bool = False) 
             base.cache.adopt([check.number(shard_file) for shard_file in sound])
         except Unusable as problem:
             raise _build_write_error(str(problem)) from problem
-    if base.cache.lacking("vector", keys):
+    if base.cache.list_missing_keys("vector", keys):
         raise _build_write_error("it keeps nothing")
     written_files: tuple[str, ...] = ()
     notices = check.notices
@@ -199,7 +199,7 @@ def adopt(base: Base, folder: Path, *, to: To = "local", partial: bool = False) 
             boot.refresh(base)
             written_files, team_notices = publish(base)
             notices += team_notices
-    pending = sum(len(base.cache.lacking("vector", some)) for some in scan.texts.values())
+    pending = sum(len(base.cache.list_missing_keys("vector", some)) for some in scan.texts.values())
     names = tuple(str(shard_file.shard) for shard_file in sound)
     return Adopted(check.plan, names, len(keys), pending, written_files, tuple(check.problems), notices)
 
@@ -252,14 +252,14 @@ class _ShardWork(JobWork):
         super().__init__(base, options, listen, None, sum(map(len, texts.values())) - len(partial.rows))
         self.texts, self.partial = texts, partial
 
-    def _made(self, kind: RecordType) -> Iterator[MadeVectors]:
+    def _stream_vectors(self, kind: RecordType) -> Iterator[MadeVectors]:
         for key in self.partial.rows.keys() & self.texts[kind.name].keys():
             length = len(self.partial.rows[key][3]) // 4
             self.base.cache.dimensions.expect(self.base.embedder(kind).fingerprint, length)
             break
         return stream_unsaved(self.base, kind, self._batches(kind))
 
-    def _lacking(self, kind: RecordType, size: int) -> Iterator[Texts]:
+    def _iter_missing_texts(self, kind: RecordType, size: int) -> Iterator[Texts]:
         texts = self.texts[kind.name]
         missing_keys = sorted(texts.keys() - self.partial.rows.keys())
         return ({key: texts[key] for key in missing_keys[at : at + size]} for at in range(0, len(missing_keys), size))
@@ -342,7 +342,7 @@ class _ShardCheck:
             planned_keys, present_keys = self._planned[shard_file.shard.number].keys(), self.keys(shard_file)
             if present_keys - planned_keys:
                 faults.append(f"{len(present_keys - planned_keys):,} rows are of texts that the shard does not have")
-            if lacking := self._base.cache.lacking("vector", planned_keys - present_keys):
+            if lacking := self._base.cache.list_missing_keys("vector", planned_keys - present_keys):
                 faults.append(f"{len(lacking):,} of its texts have no row, and no cache here has a vector of them")
         if faults:
             self._report_fault(shard_file, "; ".join(faults))

@@ -162,9 +162,9 @@ class Commit:
         """Return the records that were published without some vectors, where these exist now."""
         changes = []
         for kind in self.kinds:
-            ids = published.pending(kind)
+            ids = published.list_pending_ids(kind)
             if ids:
-                rows = [row for item in ids if (row := self.tree.by_id(kind, item)) is not None]
+                rows = [row for item in ids if (row := self.tree.find_by_id(kind, item)) is not None]
                 self._lengths[kind.name] = published.notes(kind).get(_LENGTHS, {})
                 ready = [row for row in rows if not self._count_missing(kind, [row.record])]
                 ready_ids = frozenset(row.record.id for row in ready)
@@ -179,7 +179,7 @@ class Commit:
                 )
         return [item for item in changes if item.puts]
 
-    def lacking(self, changes: Iterable[TypeChange]) -> int:
+    def count_missing_vectors(self, changes: Iterable[TypeChange]) -> int:
         """Return the number of chunks to put without a usable vector: neither made here nor accepted after a
         sample.
         """
@@ -216,11 +216,11 @@ class Commit:
         if model is None:
             return 0
         texts = self.builder.needs(kind, records).vectors
-        missing = self._cache.lacking("vector", texts, model)
+        missing = self._cache.list_missing_keys("vector", texts, model)
         if missing:
             embed = self._base.embedder(kind).embed_passages
             self._cache.verify_vectors({key: texts[key] for key in missing}, embed)
-            missing = self._cache.lacking("vector", texts, model)
+            missing = self._cache.list_missing_keys("vector", texts, model)
         return len(missing)
 
     def _read(self, touched_files: Iterable[Touched], *, is_old: bool) -> Tree:
@@ -264,7 +264,7 @@ class Commit:
         )
         put_ids = [row.record.id for row in puts]
         elsewhere = publication.lines(kind, [record_id for record_id in put_ids if record_id not in old])
-        named_ids = publication.named(kind, [row.record.identity for row in puts])
+        named_ids = publication.find_ids(kind, [row.record.identity for row in puts])
         if elsewhere or any(record_id not in old for record_id in named_ids.values()):
             return None
         return puts, gone_ids

@@ -44,13 +44,13 @@ class PublishedTable(Table):
         return self._target.now.count(self._kind)
 
     def __iter__(self) -> Iterator[Identity]:
-        return (row.record.identity for row in self.in_order())
+        return (row.record.identity for row in self.iter_by_identity())
 
     def get(self, identity: Identity) -> StoredRow | None:
         record_id = self.id_of(identity)
-        return None if record_id is None else self.by_id(record_id)
+        return None if record_id is None else self.find_by_id(record_id)
 
-    def by_id(self, record_id: int) -> StoredRow | None:
+    def find_by_id(self, record_id: int) -> StoredRow | None:
         row = self._by_id.get(record_id)
         return self.fetch([record_id]).get(record_id) if row is None else row
 
@@ -58,14 +58,14 @@ class PublishedTable(Table):
         ids = self._ids
         if identity in ids:
             return ids[identity]
-        record_id = self._target.now.named(self._kind, [identity]).get(identity)
+        record_id = self._target.now.find_ids(self._kind, [identity]).get(identity)
         if len(ids) >= _KEPT:
             ids = self._ids = {}
         ids[identity] = record_id
         return record_id
 
     def identity(self, record_id: int) -> Identity | None:
-        row = self.by_id(record_id)
+        row = self.find_by_id(record_id)
         return row.record.identity if row else None
 
     def swap(self, old: Swapped, new: Swapped) -> tuple[set[bytes], set[bytes]]:
@@ -89,8 +89,8 @@ class PublishedTable(Table):
             lines = self._target.now.lines(self._kind, batch_ids)
             yield from (self._row(lines[record_id]) for record_id in batch_ids if record_id in lines)
 
-    def in_order(self, behind: Identity | None = None) -> Iterator[StoredRow]:
-        return map(self._row, self._target.now.in_order(self._kind, behind))
+    def iter_by_identity(self, behind: Identity | None = None) -> Iterator[StoredRow]:
+        return map(self._row, self._target.now.iter_by_identity(self._kind, behind))
 
     def _row(self, line: bytes) -> StoredRow:
         return row_in(self._kind, line)
@@ -103,10 +103,10 @@ class PublishedEnds(EdgeEnds):
         super().__init__(())
         self._kind, self._table, self._target = kind, table, target
 
-    def at(self, side: Side, component: Component) -> Sequence[Identity]:
-        ids = self._target.now.touching(self._kind, side, [component])
+    def find_edges(self, side: Side, component: Component) -> Sequence[Identity]:
+        ids = self._target.now.find_edge_ids(self._kind, side, [component])
         self._table.fetch(ids)
-        rows = map(self._table.by_id, ids)
+        rows = map(self._table.find_by_id, ids)
         return sorted((row.record.identity for row in rows if row), key=identity_key)
 
 
@@ -117,16 +117,16 @@ class PublishedTree(Tree):
         super().__init__(ontology, limits, {}, [])
         self._target = target
 
-    def narrowed(self, ontology: Ontology) -> "PublishedTree":
+    def narrow(self, ontology: Ontology) -> "PublishedTree":
         tree = PublishedTree(ontology, self.limits, self._target)
         tree._tables, tree._ends, tree._turn = self._tables, self._ends, self._turn
         return tree
 
-    def among(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
+    def select_rows(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
         return self.table(kind).some([record_id for record_id in self._target.now.ids(kind) if record_id in ids])
 
     def rows(self, kind: RecordType) -> Iterator[StoredRow]:
-        return self.table(kind).in_order()
+        return self.table(kind).iter_by_identity()
 
     def rows_with(self, kind: RecordType, text: bytes) -> Iterator[StoredRow]:
         return (row for row in self.rows(kind) if text in row.line)
@@ -134,8 +134,8 @@ class PublishedTree(Tree):
     def records(self, kind: RecordType) -> Iterator[Record]:
         return (row.record for row in self.rows(kind))
 
-    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
-        return self.table(kind).in_order(behind)
+    def iter_by_identity(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
+        return self.table(kind).iter_by_identity(behind)
 
     def ids(self, kind: RecordType) -> Iterator[int]:
         return iter(self._target.now.ids(kind))
@@ -196,26 +196,26 @@ class PublishedBase(Base):
         self.target, self._ahead = target, ahead
         self.is_generation = True
 
-    def _made_rows(self, kind: RecordType) -> TreeRows:
+    def _build_rows(self, kind: RecordType) -> TreeRows:
         return PublishedRows(self, kind)
 
-    def _made_lanes(self, kind: RecordType) -> Lanes:
+    def _get_lanes(self, kind: RecordType) -> Lanes:
         if kind.name not in self._lanes:
             lanes, tree = self.wiring.lanes(kind, self.rows(kind)), self.tree
             assert isinstance(tree, PublishedTree), "it is made so"
             self._lanes[kind.name] = FetchingLanes(lanes, tree.table(kind).fetch)
         return self._lanes[kind.name]
 
-    def observed(self, kind: RecordType) -> Observed:
+    def observe_fields(self, kind: RecordType) -> Observed:
         with self.turn:
             if kind.name not in self._observed:
                 observations = self._observed[kind.name] = Observed(kind)
                 observations.add(self.target.now.notes(kind).get(OBSERVED, {}), 1)
             return self._observed[kind.name]
 
-    def standing(self, ontology: Ontology) -> Iterable[Notice]:
+    def list_notices(self, ontology: Ontology) -> Iterable[Notice]:
         yield from self._ahead(self.wiring.published)
-        pending = sum(len(self.target.now.pending(kind)) for kind in ontology if kind.vectors)
+        pending = sum(len(self.target.now.list_pending_ids(kind)) for kind in ontology if kind.vectors)
         if pending:
             message = f"{pending} records were published before all of their texts had a vector"
             yield Notice("W_DEGRADED", message, "`duckkb index build`, then `duckkb publish`", "vectors_pending")

@@ -129,7 +129,7 @@ class Forms(Struct, frozen=True):
     written: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def of(cls, tokens: Tokens) -> "Forms":
+    def from_tokens(cls, tokens: Tokens) -> "Forms":
         """Parse the tokens as they are stored."""
         if FORM not in tokens.sequence:
             return cls(tokens.words, tokens.sequence)
@@ -163,7 +163,7 @@ def texts_of(row: Row, fields: Sequence[WordsField]) -> Texts:
     forms_by_field: dict[str, list[Forms]] = {}
     for entry in row.entries:
         if entry.tokens is not None:
-            forms_by_field.setdefault(entry.field, []).append(Forms.of(entry.tokens))
+            forms_by_field.setdefault(entry.field, []).append(Forms.from_tokens(entry.tokens))
     sequences = [_join_pieces([text_forms.sequence for text_forms in pieces]) for pieces in forms_by_field.values()]
     sequences += [
         clip_tokens(part) for pieces in forms_by_field.values() for text_forms in pieces for part in text_forms.parts

@@ -128,10 +128,10 @@ class Lexical(RowMirror):
             text, query_clauses, self._fields, self._rows.some([record_id], self.lane), self._refresh_view()
         )
 
-    def excluded(self, query: LexicalQuery) -> IdSet:
+    def find_excluded_ids(self, query: LexicalQuery) -> IdSet:
         """Return the ids of the records that the query's negations exclude."""
         query_clauses = self._parse_clauses(query)
-        return IdSet.of(
+        return IdSet.from_ids(
             self._find_ids(query_clauses.excluded, self._refresh_view())
             if query_clauses.excluded and self._rows
             else ()
@@ -277,7 +277,7 @@ class Lexical(RowMirror):
         """
         query = ranking_query(query_clauses, view)
         total = view.documents
-        target_ids = None if allowed_ids is None else IdSet.of(allowed_ids)
+        target_ids = None if allowed_ids is None else IdSet.from_ids(allowed_ids)
         fetch = depth + _MARGIN if target_ids is None else _estimate_fetch(depth, len(target_ids), total)
         if target_ids is not None and fetch > _UNMARKED and (marks := marks_for(target_ids, self._marked)):
             query = narrow_query(query, *(Query.term_query(view.schema, MARKS, mark) for mark in marks))

@@ -104,7 +104,7 @@ def chunk_weight(
     """
     assert entry.tokens is not None, "only entries with tokens are weighed"
     entry_fields = [words for words in fields if words.holds(entry.field)]
-    forms = Forms.of(entry.tokens)
+    forms = Forms.from_tokens(entry.tokens)
     stems = {words.name: set(words.stems(set(split(forms.words_in(words))))) for words in entry_fields}
     values = [forms.sequence, *forms.parts]
     sequence, weight, of_characters = set(chain.from_iterable(map(split, values))), 0.0, 0.0
@@ -175,7 +175,7 @@ def iter_terms(
         complete_tokens = clause.tokens
         if clause.part == "prefix":
             complete_tokens, last = clause.tokens[:-1], clause.tokens[-1]
-            yield tuple((SEQUENCE, term) for term in view.beginning(last)) or ((SEQUENCE, last),)
+            yield tuple((SEQUENCE, term) for term in view.list_tokens_by_prefix(last)) or ((SEQUENCE, last),)
         tokens |= dict.fromkeys(complete_tokens if clause.field == SEQUENCE else ())
     yield from (((SEQUENCE, token),) for token in tokens)
 
@@ -232,7 +232,7 @@ def clauses(query: LexicalQuery, tokenizer: Tokenizer, fields: Sequence[WordsFie
     """
     phrases, excluded_texts, prefixes = map(dict.fromkeys, (query.phrases, query.excluded, query.prefixes))
     parsed_forms = [
-        Forms.of(tokens) for tokens in tokenizer.tokenize([query.text, *phrases, *excluded_texts, *prefixes])
+        Forms.from_tokens(tokens) for tokens in tokenizer.tokenize([query.text, *phrases, *excluded_texts, *prefixes])
     ]
     text, start, end = parsed_forms[0], 1 + len(phrases), 1 + len(phrases) + len(excluded_texts)
     required_clauses = _drop_duplicates(map(_build_phrase, parsed_forms[1:start]))
@@ -383,7 +383,7 @@ def _drop_duplicates(candidates: Iterable[Clause | None]) -> tuple[Clause, ...]:
 
 def _prefix_query(clause: Clause, view: IndexView) -> Query:
     *before, last = clause.tokens
-    expansions = view.beginning(last)
+    expansions = view.list_tokens_by_prefix(last)
     base_query = Query.term_set_query(view.schema, clause.field, [*expansions])
     if before and len(before) + len(expansions) <= MOST_EXPANSIONS:
         patterns: list[str | tuple[int, str]] = [*map(_escape_token, before), f"{_escape_token(last)}.*"]

@@ -36,7 +36,7 @@ class Statistics(ABC):
         """Return the average number of tokens of a record in a field."""
 
     @abstractmethod
-    def beginning(self, prefix: str) -> Sequence[str]:
+    def list_tokens_by_prefix(self, prefix: str) -> Sequence[str]:
         """Return the tokens with a prefix, in the order of texts."""
 
     def idf(self, field: str, token: str) -> float:
@@ -108,7 +108,7 @@ class IndexView(Statistics):
     def average(self, field: str) -> float:
         return self._lengths[field] / self.documents
 
-    def beginning(self, prefix: str) -> Sequence[str]:
+    def list_tokens_by_prefix(self, prefix: str) -> Sequence[str]:
         return [term for term, _ in self.searcher.terms_with_prefix(SEQUENCE, prefix)]
 
     @cached_property

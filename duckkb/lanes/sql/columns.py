@@ -140,11 +140,11 @@ class Observation:
 
     def add(self, records: Sequence[Record]) -> list[str]:
         """Count records; return what each of them said, to subtract it later."""
-        remarks = self.said_by(records)
+        remarks = self.list_remarks(records)
         self.counts.update(remarks)
         return remarks
 
-    def said_by(self, records: Sequence[Record]) -> list[str]:
+    def list_remarks(self, records: Sequence[Record]) -> list[str]:
         """Return what each of the records says, without counting it."""
         misfits: dict[int, list[tuple[str, str, bool]]] = {}
         for column in self._declared:

@@ -35,7 +35,7 @@ Ends = Callable[[Record], tuple[int | None, int | None]]
 Given = TypeVar("Given")
 
 
-class Piece:
+class ArrowSegment:
     """Arrow data in memory or in a file. Statements do not see its last column, which holds what each row says
     about the columns.
     """
@@ -44,7 +44,7 @@ class Piece:
         self._source = source
         self._sound: set[str] = set()
         self._asked: set[str] = set()
-        self._grouped: dict[str, Grouped | None] = {}
+        self._grouped: dict[str, ValueIndex | None] = {}
 
     @cached_property
     def table(self) -> "pa.Table":
@@ -76,12 +76,12 @@ class Piece:
 
         return np.isin(self.ids, np.fromiter(ids, np.int64))
 
-    def said_by(self, ids: Iterable[int]) -> list[str]:
+    def list_remarks(self, ids: Iterable[int]) -> list[str]:
         """Return what the rows with these ids say about the columns."""
         remarks: list[str] = self.table.column(self.table.num_columns - 1).filter(self.holds(ids)).to_pylist()
         return remarks
 
-    def matching(self, asked: Sequence[Test]) -> IdSet:
+    def select_ids(self, asked: Sequence[Test]) -> IdSet:
         """Return the ids of the rows that satisfy all of the comparisons; also raises ValueError for a column
         whose bytes are not values of its type.
         """
@@ -91,10 +91,10 @@ class Piece:
             self.table.column(name).validate(full=True)
             self._sound.add(name)
         if len(asked) == 1 and (groups := self._group_by_value(asked[0])) is not None:
-            return groups.among(asked[0].constants)
+            return groups.find_ids(asked[0].constants)
         return IdSet(np.sort(self.ids[match_rows(self.table, asked)]))
 
-    def _group_by_value(self, test: Test) -> "Grouped | None":
+    def _group_by_value(self, test: Test) -> "ValueIndex | None":
         """Return the groups that answer an equality at once: for a column of few texts, from its second use on."""
         name = test.column.sql_name
         if test.operator not in ("equal", "in") or test.column.kind != "text":
@@ -103,11 +103,11 @@ class Piece:
             self._asked.add(name)
             return None
         if name not in self._grouped:
-            self._grouped[name] = Grouped.of(self.ids, self.table.column(name))
+            self._grouped[name] = ValueIndex.from_column(self.ids, self.table.column(name))
         return self._grouped[name]
 
 
-class Grouped:
+class ValueIndex:
     """The ids of records grouped by the text of a column, ascending within each group."""
 
     def __init__(self, ids: "np.ndarray", codes: "np.ndarray", values: Sequence[str]) -> None:
@@ -118,20 +118,22 @@ class Grouped:
         self._starts = np.searchsorted(codes[order], np.arange(len(values) + 1))
 
     @classmethod
-    def of(cls, ids: "np.ndarray", column: "pa.ChunkedArray") -> "Grouped | None":
+    def from_column(cls, ids: "np.ndarray", column: "pa.ChunkedArray") -> "ValueIndex | None":
         """Group the ids; return None if the texts hardly repeat."""
         if len(ids) < _LEAST_GROUPED or len(column.slice(0, _SAMPLE).unique()) * 2 > _SAMPLE:
             return None
         coded_column = column.combine_chunks().dictionary_encode()
         return cls(ids, coded_column.indices.fill_null(-1).to_numpy(), coded_column.dictionary.to_pylist())
 
-    def among(self, values: Iterable[object]) -> IdSet:
+    def find_ids(self, values: Iterable[object]) -> IdSet:
         """Return the ids of the records with any of these texts."""
         import numpy as np
 
         codes = [self._codes[value] for value in dict.fromkeys(values) if value in self._codes]
         pieces = [self._ids[self._starts[code] : self._starts[code + 1]] for code in codes]
-        return IdSet(np.sort(np.concatenate(pieces)) if len(pieces) > 1 else pieces[0]) if pieces else IdSet.of(())
+        return (
+            IdSet(np.sort(np.concatenate(pieces)) if len(pieces) > 1 else pieces[0]) if pieces else IdSet.from_ids(())
+        )
 
 
 class RowTable(RowMirror):
@@ -156,7 +158,7 @@ class RowTable(RowMirror):
             self._refresh()
             return self._columns
 
-    def pieces(self) -> dict[str, Piece]:
+    def pieces(self) -> dict[str, ArrowSegment]:
         """Return `base`, and after changes `delta` with the rows that replace those whose ids are in `gone`."""
         with self.turn:
             self._refresh()
@@ -176,18 +178,18 @@ class RowTable(RowMirror):
             self._answers[condition] = found
         return found
 
-    def matching(self, asked: Sequence[Test]) -> IdSet:
+    def select_ids(self, asked: Sequence[Test]) -> IdSet:
         """Return the ids of the records that satisfy all of the comparisons."""
         with self.turn:
             pieces, replaced_ids = self.pieces(), self._replaced
-        base_ids = pieces["base"].matching(asked)
+        base_ids = pieces["base"].select_ids(asked)
         if "delta" not in pieces:
             return base_ids
         import numpy as np
 
-        return IdSet(np.union1d(base_ids.without(replaced_ids).array, pieces["delta"].matching(asked).array))
+        return IdSet(np.union1d(base_ids.difference(replaced_ids).array, pieces["delta"].select_ids(asked).array))
 
-    def lasting(self, work: Callable[[], Given]) -> Given:
+    def retry_if_damaged(self, work: Callable[[], Given]) -> Given:
         """Run `work` over the pieces and return its result. Reopens the files and retries if they fail, because
         another process may have replaced them; the next retry drops them as damaged.
         """
@@ -218,14 +220,14 @@ class RowTable(RowMirror):
         self._seen = Observation(self.kind, state.get("said"), self._find_paths)
         self._columns = self._seen.columns()
         self._replaced, self._step = frozenset[int](state.get("replaced", ())), int(state.get("step", 0))
-        self._pieces: dict[str, Piece] = {}
+        self._pieces: dict[str, ArrowSegment] = {}
         self._answers: dict[str, IdSet] = {}
         self._ended_by = self._nodes()
         if folder:
-            self._pieces["base"] = Piece(folder / "base.arrow")
+            self._pieces["base"] = ArrowSegment(folder / "base.arrow")
             if self._step:
                 self._pieces |= {
-                    "delta": Piece(folder / f"delta-{self._step}.arrow"),
+                    "delta": ArrowSegment(folder / f"delta-{self._step}.arrow"),
                     "gone": _build_gone_piece(self._replaced),
                 }
 
@@ -262,7 +264,7 @@ class RowTable(RowMirror):
             return None
         for piece, ids in ((base, changed_ids - self._replaced), (delta, changed_ids)):
             if piece is not None:
-                self._seen.counts.subtract(piece.said_by(ids))
+                self._seen.counts.subtract(piece.list_remarks(ids))
         records = [self._rows.record(record_id) for record_id in sorted(changed_ids) if record_id in self._rows]
         remarks = self._seen.add(records)
         columns = self._seen.columns()
@@ -296,10 +298,10 @@ class RowTable(RowMirror):
 
         from duckkb.lanes.sql.arrow import record_table
 
-        remarks = self._seen.said_by(records) if remarks is None else remarks
+        remarks = self._seen.list_remarks(records) if remarks is None else remarks
         return record_table(self._columns, records, self._ends).append_column("", pa.array(remarks, pa.string()))
 
-    def _write_tables(self, path: Path | None, tables: "Iterable[pa.Table]") -> Piece:
+    def _write_tables(self, path: Path | None, tables: "Iterable[pa.Table]") -> ArrowSegment:
         """Write tables of the same schema as a piece; there is always a schema, even without rows."""
         import pyarrow as pa
 
@@ -308,19 +310,19 @@ class RowTable(RowMirror):
         if first is None:
             first = self._build_arrow([])
         if path is None:
-            return Piece(pa.concat_tables([first, *tables]).combine_chunks())
+            return ArrowSegment(pa.concat_tables([first, *tables]).combine_chunks())
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, first.schema) as writer:
             writer.write_table(first)
             for table in tables:
                 writer.write_table(table)
-        return Piece(path)
+        return ArrowSegment(path)
 
 
-def _build_gone_piece(ids: Iterable[int]) -> Piece:
+def _build_gone_piece(ids: Iterable[int]) -> ArrowSegment:
     import pyarrow as pa
 
     sorted_ids = sorted(ids)
-    return Piece(pa.table({ID: pa.array(sorted_ids, pa.int64()), "": pa.nulls(len(sorted_ids))}))
+    return ArrowSegment(pa.table({ID: pa.array(sorted_ids, pa.int64()), "": pa.nulls(len(sorted_ids))}))
 
 
 def _batch_records(records: Iterator[Record]) -> Iterator[list[Record]]:

@@ -86,11 +86,11 @@ class Tables:
         if (cached_ids := table.answer(condition)) is not None:
             return cached_ids
         if tests := simple.tests(condition, table.columns):
-            record_ids = table.lasting(lambda: table.matching(tests))
+            record_ids = table.retry_if_damaged(lambda: table.select_ids(tests))
             return table.keep(condition, IdSet(record_ids.array, simple.texts(tests)))
         with (
             self._borrow_engine(self._filters) as engine,
-            engine.within(FILTER_SECONDS),
+            engine.limit_time(FILTER_SECONDS),
             _translate_refusals("E_FILTER"),
         ):
             run = partial(self._try_ids, table, engine)
@@ -102,7 +102,7 @@ class Tables:
         """Return the tree that a condition over such columns would run, without reading a record. Raises
         FilterError.
         """
-        with self._filters.turn() as engine, engine.within(FILTER_SECONDS):
+        with self._filters.turn() as engine, engine.limit_time(FILTER_SECONDS):
             return read_tree(engine, columns, condition, self._now())
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
@@ -111,7 +111,7 @@ class Tables:
             raise UsageError("The caps of a query must be above zero, and its time at most an hour.")
         columns_by_table: dict[str, Callable[[], Columns | None]] = {name: lambda: None for name in self._besides}
         columns_by_table |= {kind.table.casefold(): partial(self._columns, kind) for kind in self._ontology}
-        with self._borrow_engine(self._statements) as engine, engine.within(limits.seconds):
+        with self._borrow_engine(self._statements) as engine, engine.limit_time(limits.seconds):
             run = partial(self._try_rows, engine, replace(limits, seconds=min(limits.seconds, TRIAL_SECONDS)))
             query = read_statement(engine, columns_by_table, statement, self._now(), run)
             if query is None:
@@ -128,7 +128,7 @@ class Tables:
                     again = read_statement(engine, columns_by_table, sized_statement, self._now(), run)
                     return engine.rows((again or query).sql, limits)
 
-    def narrowed(self, ontology: Ontology) -> "Tables":
+    def narrow(self, ontology: Ontology) -> "Tables":
         """Narrow as `ports.Sql.narrowed` does, with the same tables in the same engine. Leaves out the rows of the
         cache, because they do not depend on types.
         """
@@ -194,7 +194,7 @@ class Tables:
 
     def _prepare_view(self, table: RowTable, engine: Engine) -> Engine:
         """Make the present records of a type visible in an engine and return the engine."""
-        table.lasting(partial(self._show, table, engine))
+        table.retry_if_damaged(partial(self._show, table, engine))
         return engine
 
     def _show(self, table: RowTable, engine: Engine) -> None:

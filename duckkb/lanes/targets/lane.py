@@ -9,5 +9,5 @@ class PublishedLane:
     def complete(self) -> None:
         """Do nothing: a publication is complete."""
 
-    def arrived(self, keys: Iterable[bytes]) -> None:
+    def on_vectors_available(self, keys: Iterable[bytes]) -> None:
         """Do nothing: no record waits for vectors."""

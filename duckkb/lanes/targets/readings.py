@@ -21,7 +21,7 @@ class Readings(Generic[Read]):
         return publication
 
     @contextmanager
-    def of(self, publication: Read) -> Iterator[Read]:
+    def use(self, publication: Read) -> Iterator[Read]:
         """Let this thread read a publication during the block."""
         stack = self._stack
         stack.append(publication)

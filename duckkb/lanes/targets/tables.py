@@ -32,7 +32,7 @@ class PublishedTables(ABC):
         cached_ids = self._answers.get(key)
         if cached_ids is not None:
             return cached_ids
-        ids = self._asked(kind, condition)
+        ids = self._query_target(kind, condition)
         if ids is None:
             return self._inner.where(kind, condition)
         if len(self._answers) >= _MOST_ANSWERS:
@@ -43,16 +43,16 @@ class PublishedTables(ABC):
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
         return self._inner.sql(statement, limits)
 
-    def narrowed(self, ontology: Ontology) -> Self:
+    def narrow(self, ontology: Ontology) -> Self:
         tables = copy(self)
-        tables._inner = self._inner.narrowed(ontology)
+        tables._inner = self._inner.narrow(ontology)
         return tables
 
     def close(self) -> None:
         self._inner.close()
 
     @abstractmethod
-    def _asked(self, kind: RecordType, condition: str) -> IdSet | None:
+    def _query_target(self, kind: RecordType, condition: str) -> IdSet | None:
         """Return the target's answer; None if the target cannot answer."""
 
 

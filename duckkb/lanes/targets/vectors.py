@@ -40,7 +40,7 @@ class PublishedVectors(PublishedLane, ABC):
         if not vectors or depth <= 0 or (allowed is not None and not allowed):
             return []
         self._refuse_other(len(query))
-        allowed_ids = None if allowed is None else IdSet.of(allowed)
+        allowed_ids = None if allowed is None else IdSet.from_ids(allowed)
         depth = min(depth, records if allowed_ids is None else len(allowed_ids))
         is_few = allowed_ids is not None and len(allowed_ids) <= records * _FEW
         fetch = -(-depth * vectors // max(records, 1)) + _MARGIN
@@ -55,7 +55,7 @@ class PublishedVectors(PublishedLane, ABC):
                 return hits
             fetch *= _MORE
 
-    def lacking(self) -> list[tuple[bytes, str]]:
+    def list_missing_texts(self) -> list[tuple[bytes, str]]:
         """Return nothing: vectors that were missing at publication are reported (`ports.Publication.pending`), not
         computed here.
         """

@@ -54,7 +54,7 @@ class PublishedStatistics(Statistics):
         """Return the target's key of a term that some record has."""
 
     @abstractmethod
-    def terms_beginning(self, prefix: str) -> Sequence[Term]:
+    def list_terms_by_prefix(self, prefix: str) -> Sequence[Term]:
         """Return the terms whose tokens have a prefix, in the order of texts."""
 
 
@@ -74,9 +74,9 @@ class PublishedWords(PublishedLane, ABC):
         depth = min(depth, view.documents)
         if query_clauses.is_empty or depth <= 0 or (allowed is not None and not allowed):
             return []
-        allowed_ids = None if allowed is None else IdSet.of(allowed)
+        allowed_ids = None if allowed is None else IdSet.from_ids(allowed)
         if query_clauses.only_excludes:
-            ids = self._others(IdSet.of(self._collect_ids(query_clauses.excluded, view)), depth, allowed_ids)
+            ids = self._others(IdSet.from_ids(self._collect_ids(query_clauses.excluded, view)), depth, allowed_ids)
             return [LaneHit(record_id, 0.0) for record_id in ids]
         query_clauses = replace(
             query_clauses, scored=tuple(clause for clause in query_clauses.scored if _can_rank(clause, view))
@@ -85,15 +85,15 @@ class PublishedWords(PublishedLane, ABC):
             _is_term(clause) for clause in query_clauses.scored
         )
         scored_ids = (
-            self._by_terms(query_clauses, depth, allowed_ids, view)
+            self._search_terms(query_clauses, depth, allowed_ids, view)
             if is_plain
             else self._score_clauses(query_clauses, depth, allowed_ids, view)
         )
         return [LaneHit(record_id, score) for score, record_id in scored_ids]
 
-    def excluded(self, query: LexicalQuery) -> IdSet:
+    def find_excluded_ids(self, query: LexicalQuery) -> IdSet:
         query_clauses, view = self._parse_query(query)
-        return IdSet.of(self._collect_ids(query_clauses.excluded, view) if query_clauses.excluded else ())
+        return IdSet.from_ids(self._collect_ids(query_clauses.excluded, view) if query_clauses.excluded else ())
 
     def chunk(
         self, query: LexicalQuery, record_id: int, preferred: tuple[str, int] | None = None, field: str = ""
@@ -119,7 +119,7 @@ class PublishedWords(PublishedLane, ABC):
         nothing: dict[str, Any] = {"score": 0.0, "terms": []}
         if not query_clauses.counted or record_id not in self._rows:
             return nothing
-        record_set = IdSet.of([record_id])
+        record_set = IdSet.from_ids([record_id])
         if not self._score_clauses(query_clauses, 1, record_set, view):
             return nothing
         parts = [float(self._find_matches(clause, view, record_set)[1].sum()) for clause in query_clauses.counted]
@@ -144,12 +144,12 @@ class PublishedWords(PublishedLane, ABC):
         ):  # term numbers are valid for a single publication
             has_terms = bool(self._kind.full_text) and not query.is_empty
             query_clauses = clauses(query, self._tokenizer, self._fields) if has_terms else Clauses()
-            view = self._counted()
+            view = self._build_statistics()
             view.know([term for clause in (*query_clauses.counted, *query_clauses.excluded) for term in clause.terms])
             cache_entry = self._asked = query, query_clauses, view, now
         return cache_entry[1], cache_entry[2]
 
-    def _by_terms(
+    def _search_terms(
         self, query_clauses: Clauses, depth: int, allowed_ids: IdSet | None, view: PublishedStatistics
     ) -> Sequence[Scored]:
         """Return the first records with any of some terms."""
@@ -162,7 +162,7 @@ class PublishedWords(PublishedLane, ABC):
         required_matches = [self._find_matches(clause, view, allowed_ids) for clause in query_clauses.required]
         within = allowed_ids
         for ids, _ in required_matches:
-            within = IdSet(ids) if within is None else within.within(IdSet(ids))
+            within = IdSet(ids) if within is None else within.intersection(IdSet(ids))
         if within is not None and not len(within):
             return []
         scored_matches = [self._find_matches(clause, view, within) for clause in query_clauses.scored]
@@ -171,7 +171,7 @@ class PublishedWords(PublishedLane, ABC):
             mask = within.holds(ids)
             ids, scores = ids[mask], scores[mask]
         if query_clauses.excluded and len(ids):
-            mask = ~IdSet.of(self._collect_ids(query_clauses.excluded, view)).holds(ids)
+            mask = ~IdSet.from_ids(self._collect_ids(query_clauses.excluded, view)).holds(ids)
             ids, scores = ids[mask], scores[mask]
         order = np.argsort(-scores, kind="stable")
         falling = list(zip(scores[order].tolist(), ids[order].tolist(), strict=True))
@@ -248,7 +248,7 @@ class PublishedWords(PublishedLane, ABC):
     def _find_prefix_ids(self, clause: Clause, view: PublishedStatistics, allowed_ids: IdSet | None) -> Ids:
         """Return the records with the tokens of a clause in a row, the last of them as a prefix."""
         *before, last = clause.tokens
-        last_terms = view.terms_beginning(last)
+        last_terms = view.list_terms_by_prefix(last)
         if not last_terms or not all(view.frequency(SEQUENCE, token) for token in before):
             return np.empty(0, np.int64)
         if not before:
@@ -272,7 +272,7 @@ class PublishedWords(PublishedLane, ABC):
         """Return the present publication."""
 
     @abstractmethod
-    def _counted(self) -> PublishedStatistics:
+    def _build_statistics(self) -> PublishedStatistics:
         """Return the statistics of the type in the present publication."""
 
     @abstractmethod

@@ -62,7 +62,7 @@ def load(files: LaneFiles, matrix: str, dimension: int, *, mapped: bool) -> Grap
     library = _library()
     if library is None:
         return None
-    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError), files.locked(alone=False):
+    with suppress(OSError, ValueError, KeyError, TypeError, RuntimeError), files.hold_lock(alone=False):
         meta = files.read()
         if meta is None or meta.state["matrix"] != matrix:
             return None
@@ -89,7 +89,7 @@ def make(files: LaneFiles, view: View, matrix: str) -> Graph | None:
     for start in range(index.ntotal, len(view.matrix), _BLOCK):
         index.add(view.matrix[start : start + _BLOCK])
     state = {"files": [_FILE], "matrix": matrix, "rows": index.ntotal}
-    with files.locked(alone=True), files.begun() as generation:
+    with files.hold_lock(alone=True), files.create_generation() as generation:
         library.write_index(index, str(files.place(generation) / _FILE))
         files.seal(LaneMeta("", generation, state))
     return load(files, matrix, dimension, mapped=True)

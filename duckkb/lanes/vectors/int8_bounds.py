@@ -89,7 +89,7 @@ class Int8Query(NamedTuple):
     lost: float
 
     @classmethod
-    def of(cls, query: Doubles, common: Floats) -> "Int8Query":
+    def quantize(cls, query: Doubles, common: Floats) -> "Int8Query":
         direction = common.astype(np.float64)
         along = float(query @ direction)
         residual = query - along / (float(direction @ direction) or 1.0) * direction
@@ -112,7 +112,7 @@ class Int8Rows(NamedTuple):
     def bounds(self, query: Doubles) -> tuple[Floats, Floats] | None:
         """Return the least and the most that the cosine of each row with a question of unit length can be; None
         without a kernel."""
-        multiply, int8_query = kernel(), Int8Query.of(query, self.common)
+        multiply, int8_query = kernel(), Int8Query.quantize(query, self.common)
         if multiply is None:
             return None
         least, most = np.empty((len(self.levels), 1), np.float32), np.empty(len(self.levels), np.float32)

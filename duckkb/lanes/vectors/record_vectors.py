@@ -209,7 +209,7 @@ class RecordVectors:
         self._slots = self._slots._replace(alive=alive)
         self._reset_caches()
 
-    def copied(self) -> "RecordVectors":
+    def clone(self) -> "RecordVectors":
         """Return a copy to change. Present readers keep the original, which must not be changed any more; the
         matrix is shared because it only grows.
         """
@@ -235,7 +235,7 @@ class RecordVectors:
         files = [MATRIX, SLOTS, *((COPY, BOUNDS) if self._has_copy else ())] if slots else []
         return {"files": files, "dimension": self.dimension, "fields": self.fields, "rows": self.rows, "slots": slots}
 
-    def chosen(self, ids: IdSet) -> Ints:
+    def select_slots(self, ids: IdSet) -> Ints:
         """Return slot numbers as `places` does; cache the results of recent sets, because conditions repeat."""
         for id_set, slots in tuple(self._chosen):
             if id_set is ids:
@@ -246,7 +246,7 @@ class RecordVectors:
 
     def places(self, ids: Iterable[int]) -> Ints:
         """Return the numbers of the living slots of these records, ascending."""
-        view, id_set = self.view, IdSet.of(ids)
+        view, id_set = self.view, IdSet.from_ids(ids)
         if len(id_set) <= _FEW and self._sorted is None:
             return np.flatnonzero(id_set.holds(view.ids) & view.alive)
         if self._sorted is None:
@@ -254,7 +254,7 @@ class RecordVectors:
             order = np.argsort(view.ids[alive])
             self._sorted = view.ids[alive][order], alive[order]
         sorted_ids, slots = self._sorted
-        there = id_set.within(IdSet(sorted_ids)).array
+        there = id_set.intersection(IdSet(sorted_ids)).array
         return np.sort(slots[np.searchsorted(sorted_ids, there)])
 
 

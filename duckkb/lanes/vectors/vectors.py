@@ -56,7 +56,7 @@ class MissingVectors:
         """Return (vector key, text), each key once, in an order that depends only on the records."""
         return sorted(self._texts.items())
 
-    def waiting(self, keys: Iterable[bytes]) -> set[int]:
+    def find_waiting_records(self, keys: Iterable[bytes]) -> set[int]:
         """Return the records that wait for any of these keys."""
         return {record_id for key in keys for record_id in self._waiting.get(key, ())}
 
@@ -118,7 +118,7 @@ class CosineLane(RowMirror):
                 f"The query vector has {len(query)} dimensions, the stored ones have {records.dimension}.",
                 suggestion="Ask with a vector of the model that made the stored ones, or `duckkb index build`.",
             )
-        places = None if allowed is None else records.chosen(IdSet.of(allowed))
+        places = None if allowed is None else records.select_slots(IdSet.from_ids(allowed))
         near = graph_candidates(records, graph, query, depth, places)
         if near is not None:
             return self._rank_hits(records, records.view.only(near), query, depth)
@@ -129,16 +129,16 @@ class CosineLane(RowMirror):
             records, scope.only(candidates(products, scope.starts, scope.alive, depth)), query, depth
         )
 
-    def lacking(self) -> list[tuple[bytes, str]]:
+    def list_missing_texts(self) -> list[tuple[bytes, str]]:
         """Return (vector key, text) of the chunks that lack a vector, each key once."""
         with self.turn:
             self._settle()
             return self._missing.pairs()
 
-    def arrived(self, keys: Iterable[bytes]) -> None:
+    def on_vectors_available(self, keys: Iterable[bytes]) -> None:
         """Read again the records that wait for these vectors."""
         with self.turn:
-            self.reread(self._missing.waiting(keys))
+            self.reread(self._missing.find_waiting_records(keys))
 
     def account(self) -> dict[str, Any] | None:
         """Describe the lane if it is open or can be opened; None if it would have to be built."""
@@ -193,7 +193,7 @@ class CosineLane(RowMirror):
     def _follow(self, folder: Path | None, changed_ids: frozenset[int]) -> State | None:
         if self._rows.state.lengths() != self._lengths:
             return None
-        self._records = self._records.copied()
+        self._records = self._records.clone()
         outdated_slots = self._records.places(changed_ids)
         slots = len(self._records) + self._records.dead
         if self._records.dead + len(outdated_slots) > _DEAD_SHARE * slots or self._mixed:

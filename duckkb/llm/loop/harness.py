@@ -129,7 +129,7 @@ class Harness:
                 conversation = [*entry.messages]
             elif isinstance(entry, Said):
                 conversation.append(entry.message)
-        return self.settled(conversation)
+        return self.fill_results(conversation)
 
     @property
     def last_answer(self) -> tuple[Message | None, str | None]:
@@ -141,7 +141,7 @@ class Harness:
         finish_by_turn = {entry.turn: entry.finish for entry in self.usage}
         return (None, None) if last is None else (last.message, finish_by_turn.get(last.turn))
 
-    def settled(self, messages: Sequence[Message]) -> tuple[Message, ...]:
+    def fill_results(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return messages in which results replace the placeholders of calls that waited for approval."""
         records_by_id = {item.call.id: item for item in self.records}
         records_by_message = {
@@ -209,7 +209,7 @@ class Harness:
             yield
 
     @contextmanager
-    def in_use(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Reserve the harness for one run while the block runs. Raises `errors.Unavailable` (E_LOCKED)."""
         if not self._in_use.acquire(blocking=False):
             raise Unavailable("another run goes on with this harness", "E_LOCKED", "wait until it has ended")

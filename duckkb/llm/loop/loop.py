@@ -91,7 +91,7 @@ class ToolLoop(Struct, frozen=True):
         refuse_what_it_cannot(self.model.settings, replace(self.request, tools=tuple(tool.spec for tool in self.tools)))
         run_harness = Harness() if harness is None else harness
         conversation = None if messages is None else tuple(map(_parse_message, messages))
-        with run_harness.in_use(), closing(EventLoop()) as event_loop:
+        with run_harness.lock(), closing(EventLoop()) as event_loop:
             yield from _Run(self, run_harness, conversation, cancel, event_loop).events(decisions)
 
     def run(
@@ -135,7 +135,7 @@ class _Run:
         event_loop: EventLoop,
     ) -> None:
         self._loop, self._harness, self._cancel, self._event_loop = loop, harness, cancel, event_loop
-        self._messages = list(harness.messages if messages is None else harness.settled(messages))
+        self._messages = list(harness.messages if messages is None else harness.fill_results(messages))
         answer, self._reason = harness.last_answer
         if self._reason is None and self._messages[-1:] == [answer] and not self._messages[-1].tool_calls:
             self._messages.pop()  # it broke off; the model is asked again
@@ -165,13 +165,13 @@ class _Run:
         open_calls = resuming.list_unanswered_calls(self._messages)
         execution = Execution(self._harness, self._metadata, self._cancel, self._event_loop)
         yield from execution.events(jobs)
-        self._messages = [self._settle_message(item, elsewhere) for item in self._harness.settled(self._messages)]
+        self._messages = [self._settle_message(item, elsewhere) for item in self._harness.fill_results(self._messages)]
         if elsewhere and tuple(self._messages) != self._harness.messages:
             self._harness.append(Conversed(tuple(self._messages)))
         for was, item in zip(before, self._messages, strict=True):
             if was != item:
                 yield from self._report_result(item, execution)
-        yield from self._answer([self._known(item) for item in open_calls], execution)
+        yield from self._answer([self._recover_call(item) for item in open_calls], execution)
         last = self._messages[-1]
         if resuming.list_waiting_approvals(self._harness, self._messages):
             self._ended = "approval"
@@ -190,7 +190,7 @@ class _Run:
         placeholder = next((ticket.message for ticket in self._harness.pending if ticket.call.id == call.id), message)
         return placeholder if record is None else record.message
 
-    def _known(self, tool_call: ToolCall) -> Call:
+    def _recover_call(self, tool_call: ToolCall) -> Call:
         """Return the call of a tool call that an interrupted run left without an answer.
 
         Unless the call waits for approval, record it as cancelled.

@@ -80,7 +80,7 @@ class ChatAnswer:
             raise WrongAnswer("a call of a tool without the call")
         used_ids = set[str]()
         for call in self._calls:
-            tool_call = call.done(used_ids)
+            tool_call = call.build_call(used_ids)
             used_ids.add(tool_call.id)
             yield ToolCallDone(tool_call)
         reason: _Reason = "tool_calls" if self._calls and self._reason == "stop" else self._reason
@@ -145,7 +145,7 @@ class CalledTool:
             return id != self.id
         return bool(name) and bool(self.name) and (name != self.name or _is_whole("".join(self.arguments)))
 
-    def done(self, taken: set[str]) -> ToolCall:
+    def build_call(self, taken: set[str]) -> ToolCall:
         """Return the call with an id that no other call of the answer has."""
         if not self.name:
             raise WrongAnswer("a call of a tool without its name")

@@ -66,7 +66,7 @@ class ChatEndpoint:
 
     def _stream_chunks(self, request: ChatRequest, call: OpenCall) -> Iterator[object]:
         """Yield the server's chunks; each fault is an `errors.Unavailable`."""
-        client, key = self._opened()
+        client, key = self._get_client()
         from openai import APIConnectionError, APIError, APIStatusError
 
         try:
@@ -141,7 +141,7 @@ class ChatEndpoint:
             fields.pop("reasoning_content", None)
         return fields
 
-    def _opened(self) -> "tuple[OpenAI, str | None]":
+    def _get_client(self) -> "tuple[OpenAI, str | None]":
         """Return a client for the present key, and that key."""
         variable = self._provider.api_key_env
         key = ((self._secret(variable) if variable else None) or "").strip() or None

@@ -104,23 +104,23 @@ class LocalE5:
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """Count the tokens of the bare texts, without prefix and marks; a window has room for 508."""
-        return [len(tokens) for tokens in self._loaded().tokens(texts)]
+        return [len(tokens) for tokens in self._get_encoder().tokens(texts)]
 
     def cut(self, texts: Sequence[str], *, passage: bool) -> list[Cut]:
         """Cut texts where, with prefix and marks, the model's 512 tokens are full."""
         if not texts:
             return []
-        encoder, prefix = self._loaded(), _PASSAGE if passage else self._query_prefix
+        encoder, prefix = self._get_encoder(), _PASSAGE if passage else self._query_prefix
         return [encoder.cut(text, prefix) for text in texts]
 
     def _embed(self, texts: Sequence[str], prefix: str) -> "np.ndarray":
         if texts:
-            return self._loaded().embed(texts, prefix)
+            return self._get_encoder().embed(texts, prefix)
         import numpy as np
 
         return np.empty((0, DIMENSION), np.float32)
 
-    def _loaded(self) -> "_Encoder":
+    def _get_encoder(self) -> "_Encoder":
         with self._loading:
             if self._encoder is None:
                 self._encoder = self._load()
@@ -184,7 +184,7 @@ class _Encoder:
 
     def tokens(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each text. The first few hundred characters do not wait for the whole tokenizer."""
-        folded_texts = [self._folded(text) for text in texts]
+        folded_texts = [self._fold(text) for text in texts]
         self._asked += sum(map(len, folded_texts))
         if self._whole is None and self._asked <= _FEW:
             from duckkb.llm.providers.e5_pieces import cut_by_few
@@ -228,7 +228,7 @@ class _Encoder:
 
     def _find_token_ends(self, text: str) -> list[int]:
         """Return the ends of the first tokens that fit into a window, in characters of the folded text."""
-        folded_text = self._folded(text)
+        folded_text = self._fold(text)
         schema: Any = import_module("sentencepiece.sentencepiece_pb2")  # made by protobuf at run time, without types
         encoding = schema.SentencePieceText.FromString(self._tokenizer.encode(folded_text, out_type="serialized_proto"))
         raw = folded_text.encode()
@@ -244,7 +244,7 @@ class _Encoder:
         ends = takewhile(lambda end: end <= last, accumulate(lengths, initial=start))
         return {end: count for count, end in enumerate(ends)}
 
-    def _folded(self, text: str) -> str:
+    def _fold(self, text: str) -> str:
         """Fold a text as in the model's training."""
         return _compose_text(text).translate(self._folding)
 

@@ -108,7 +108,7 @@ class OpenAIEndpoint:
 
         settings = self._settings
         try:
-            answer = self._opened().embeddings.with_raw_response.create(
+            answer = self._get_client().embeddings.with_raw_response.create(
                 input=texts, model=settings.model, dimensions=settings.dimensions or omit, encoding_format="float"
             )
             vectors = read_answer(answer.content, len(texts), self._dimension)
@@ -126,7 +126,7 @@ class OpenAIEndpoint:
         self._dimension = vectors.shape[1]
         return vectors
 
-    def _opened(self) -> "OpenAI":
+    def _get_client(self) -> "OpenAI":
         with self._making:
             if self._client is None:
                 self._client = self._make_client()

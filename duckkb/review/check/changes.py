@@ -205,10 +205,10 @@ class _TouchedView(BaseView):
         return [part for part in super().parts(kind) if self._paths is None or part.path in self._paths]
 
     def rows(self, kind: RecordType) -> Iterable[StoredRow]:
-        return (row for row in self.compared(kind) if self._paths is None or row.path in self._paths)
+        return (row for row in self.select_rows_to_check(kind) if self._paths is None or row.path in self._paths)
 
     def _measure_lengths(self, kind: RecordType) -> Mapping[str, int]:
-        return Observed(kind, (row.record for row in self.compared(kind))).lengths()
+        return Observed(kind, (row.record for row in self.select_rows_to_check(kind))).lengths()
 
 
 def trees(compared: Comparison, also: Collection[_Table] = ()) -> tuple[Tree, Tree]:
@@ -305,7 +305,7 @@ def _build_tree(
             else:
                 part = part_of(path, kind, raw, side.limits, Stamp(len(raw), 0, 0, 0))
                 rows = (
-                    PartRows.of(kind, path, place_rows_in_file(part.rows, numbers[path]))
+                    PartRows.from_rows(kind, path, place_rows_in_file(part.rows, numbers[path]))
                     if path in numbers
                     else part.rows
                 )

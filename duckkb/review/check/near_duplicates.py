@@ -134,7 +134,7 @@ def near_by_vector(base: Base, diff: Diff) -> Iterator[Finding]:
 
 def _compare_vectors(base: Base, kind: RecordType, change: RecordChange, new_ids: set[int]) -> Iterator[Finding]:
     neighbors = nearest(base, kind, change.id, 1)
-    row = base.tree.by_id(kind, change.id)
+    row = base.tree.find_by_id(kind, change.id)
     if not neighbors or neighbors[0][1] < NEAR_IN_MEANING or row is None:
         return
     neighbor, cosine = neighbors[0]
@@ -164,5 +164,5 @@ def nearest(
             sums[hit.id] = sums.get(hit.id, 0.0) + hit.score
     sums.pop(record_id, None)
     best = sorted(sums, key=lambda number: (-sums[number], number))[:count]
-    rows = ((base.tree.by_id(kind, number), sums[number] / len(vectors)) for number in best)
+    rows = ((base.tree.find_by_id(kind, number), sums[number] / len(vectors)) for number in best)
     return [(row, cosine) for row, cosine in rows if row is not None]

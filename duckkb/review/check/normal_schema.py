@@ -50,12 +50,12 @@ def normal_schema(schema: Any) -> Schema:
     """Return the normal form of a whole schema. A form with references has its own `$defs`."""
     root = schema if isinstance(schema, Mapping) else {}
     normal = _Normal(root)
-    resolved_schema = normal.of(schema, ())
+    resolved_schema = normal.normalize(schema, ())
     if resolved_schema and '"$ref"' in json.dumps(resolved_schema):
         definitions = root.get("$defs", {})
         return {
             **resolved_schema,
-            "$defs": {name: normal.of(definitions[name], (reference(name),)) for name in definitions},
+            "$defs": {name: normal.normalize(definitions[name], (reference(name),)) for name in definitions},
         }
     return resolved_schema
 
@@ -74,7 +74,7 @@ class _Normal:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root, self._parts = root, 0
 
-    def of(self, schema: Any, names: tuple[str, ...]) -> Schema:
+    def normalize(self, schema: Any, names: tuple[str, ...]) -> Schema:
         """Return the normal form of a part; `names` are the references that led to it."""
         self._parts += 1
         if not isinstance(schema, Mapping):
@@ -84,8 +84,8 @@ class _Normal:
         if name in names or (name is not None and self._parts > _MOST_PARTS):
             parts.append({"$ref": name})
         elif name is not None:
-            parts.append(self.of(target(self._root, name), (*names, name)))
-        parts += [self.of(part, names) for part in schema.get("allOf", ())]
+            parts.append(self.normalize(target(self._root, name), (*names, name)))
+        parts += [self.normalize(part, names) for part in schema.get("allOf", ())]
         for keyword in ("anyOf", "oneOf"):
             if isinstance(parts[0], Mapping) and len(parts[0].get(keyword, ())) == 1:
                 parts.append(parts[0][keyword][0])
@@ -94,13 +94,15 @@ class _Normal:
 
     def _normalize_keywords(self, schema: Mapping[str, Any], names: tuple[str, ...]) -> Schema:
         keywords = {key: schema[key] for key in _PLAIN if key in schema}
-        keywords |= {key: self.of(schema[key], names) for key in _ONE if key in schema}
+        keywords |= {key: self.normalize(schema[key], names) for key in _ONE if key in schema}
         for key in _NAMED:
             keywords |= (
-                {key: {name: self.of(part, names) for name, part in schema[key].items()}} if key in schema else {}
+                {key: {name: self.normalize(part, names) for name, part in schema[key].items()}}
+                if key in schema
+                else {}
             )
         for key in _LISTS:
-            keywords |= {key: [self.of(part, names) for part in schema[key]]} if key in schema else {}
+            keywords |= {key: [self.normalize(part, names) for part in schema[key]]} if key in schema else {}
         if "required" in schema:
             keywords["required"] = sorted(set(schema["required"]))
         if "type" in schema:

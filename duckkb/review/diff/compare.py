@@ -34,7 +34,7 @@ class Types(Struct, frozen=True):
     old: Ontology
     new: Ontology
 
-    def of(self, key: Key) -> tuple[RecordType, RecordType] | None:
+    def find_types(self, key: Key) -> tuple[RecordType, RecordType] | None:
         """Return a type as each side has it, or twice as the only side has it; None for a table that neither
         knows.
         """
@@ -52,7 +52,7 @@ def compare(versions: Versions, types: Types, limits: Limits, ontology: Iterable
     moves: list[RecordChange] = []
     respelled_count = parts = 0
     for key, paths in group_parts_by_table(versions, types):
-        record_types = types.of(key) if key else None
+        record_types = types.find_types(key) if key else None
         parts += len(paths) if key else 0
         if record_types is None:
             findings += _report_unexpected_files(

@@ -21,10 +21,10 @@ class ForgeLinks(Struct, frozen=True):
     between: str = ""
 
     @classmethod
-    def of(cls, host: str, path: str, base: str, head: str) -> "ForgeLinks | None":
+    def from_host(cls, host: str, path: str, base: str, head: str) -> "ForgeLinks | None":
         """Return the links of a repository by its host; None for an unknown kind of forge.
 
-        >>> ForgeLinks.of("gitlab.com", "team/kb", "", "abc").line("data/a b.jsonl", 3, is_old=False)
+        >>> ForgeLinks.from_host("gitlab.com", "team/kb", "", "abc").line("data/a b.jsonl", 3, is_old=False)
         'https://gitlab.com/team/kb/-/blob/abc/data/a%20b.jsonl#L3'
         """
         between = next((between for word, between in _FORMS.items() if word in host), None)

@@ -188,17 +188,19 @@ class Diff(Struct, frozen=True):
         if not self.prefix:
             return self
 
-        def rooted(place: RecordPlace | None) -> RecordPlace | None:
+        def prefix_place(place: RecordPlace | None) -> RecordPlace | None:
             return None if place is None else replace(place, path=self.prefix + place.path)
 
         return replace(
             self,
             prefix="",
-            changes=tuple(replace(item, before=rooted(item.before), after=rooted(item.after)) for item in self.changes),
+            changes=tuple(
+                replace(item, before=prefix_place(item.before), after=prefix_place(item.after)) for item in self.changes
+            ),
             ontology=tuple(
                 replace(item, path=self.prefix + item.path) if item.path else item for item in self.ontology
             ),
-            findings=tuple(item.rooted(self.prefix) for item in self.findings),
+            findings=tuple(item.prefix_path(self.prefix) for item in self.findings),
         )
 
     @property

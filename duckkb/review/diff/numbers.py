@@ -29,7 +29,7 @@ def numbers(versions: Versions, types: Types, limits: Limits) -> Numbers:
     totals = Numbers(findings=len(versions.findings))
     with pause_collector():
         for key, paths in group_parts_by_table(versions, types):
-            kinds = types.of(key) if key else None
+            kinds = types.find_types(key) if key else None
             table_numbers = _count_table(versions, paths, kinds, limits) if kinds else None
             totals += (
                 table_numbers or compare(replace(versions, findings=(), paths=tuple(paths)), types, limits).numbers

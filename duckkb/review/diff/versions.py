@@ -159,7 +159,7 @@ def _serve_files(root: Path, files: Versions, places: Sequence[str], both: "Conf
     """
     there = revisions.entries(root, Revision(files.base.name, files.base.commit, files.base.commit), places)
     ignore_files = IgnoreFiles.read(root, there)
-    ignored_now = ignore_files.changed(root, files.paths, files.new)
+    ignored_now = ignore_files.replace_files(root, files.paths, files.new)
     old, new = dict(files.old), dict(files.new)
     if ignored_now is not ignore_files:
         same = {path: entry for path, entry in there.items() if path not in files.paths}
@@ -257,7 +257,7 @@ class Comparison(Struct, frozen=True):
     ontology: tuple[OntologyChange, ...]
 
     @classmethod
-    def of(cls, root: Path, range: Range, files: Files) -> "Comparison":
+    def load(cls, root: Path, range: Range, files: Files) -> "Comparison":
         """Read both versions.
 
         Raises `errors.StateError` (E_REVISION, E_GIT), `errors.Unavailable`, and `errors.OntologyError` where
@@ -273,24 +273,24 @@ class Comparison(Struct, frozen=True):
             )
         return cls(root, range, versions, both, ontology_changes(both.old.documents, both.new.documents))
 
-    def narrowed(self, names: Container[str]) -> "Comparison":
+    def narrow(self, names: Container[str]) -> "Comparison":
         """Return the comparison for a caller who may see the types with these names; it has no configuration."""
         sides = (self.both.old, self.both.new)
-        old, new = (replace(item, ontology=item.ontology.narrowed(names), documents=()) for item in sides)
+        old, new = (replace(item, ontology=item.ontology.narrow(names), documents=()) for item in sides)
 
         def is_known(path: str) -> bool:
             return any(type_at(side.ontology, path) is not None for side in (new, old))
 
-        def known(files: Mapping[str, Bytes]) -> dict[str, Bytes]:
+        def filter_files(files: Mapping[str, Bytes]) -> dict[str, Bytes]:
             return {path: data for path, data in files.items() if is_known(path)}
 
         versions = replace(
             self.versions,
-            old=known(self.versions.old),
-            new=known(self.versions.new),
+            old=filter_files(self.versions.old),
+            new=filter_files(self.versions.new),
             paths=tuple(filter(is_known, self.versions.paths)),
             findings=tuple(item for item in self.versions.findings if is_known(item.path)),
-            renamed=known(self.versions.renamed),
+            renamed=filter_files(self.versions.renamed),
         )
         return Comparison(self.root, self.range, versions, Configurations(old, new), ())
 

@@ -172,7 +172,7 @@ def local_state(ground: Surroundings) -> Verdict:
     elif os.path.lexists(txn) and not state.is_folder(txn):
         yield error(f"{state.FOLDER}/txn is a link or a file, so nothing can be written", f"rm {state.FOLDER}/txn")
     else:
-        for need in repair.state_needs(Place.of(ground.env.cache_home, ground.root)):
+        for need in repair.state_needs(Place.locate(ground.env.cache_home, ground.root)):
             if need.what != repair.UNSEALED:
                 yield make_warning(f"{need.path}: {need.what}", "duckkb repair")
     return "nothing left over"
@@ -277,7 +277,9 @@ def _find_forged_files(ground: Surroundings) -> tuple[list[str], bool]:
     paths, has_withheld_rows = [], False
     for file, number in cache.team_numbers().items():
         for kind in KINDS:
-            rows = sorted(cache.store.withheld(kind, texts[kind], number), key=lambda stored_row: stored_row.row[0])
+            rows = sorted(
+                cache.store.iter_unverified_rows(kind, texts[kind], number), key=lambda stored_row: stored_row.row[0]
+            )
             has_withheld_rows = has_withheld_rows or bool(rows)
             if kind == "vector" and len(rows) > SAMPLE:
                 # Fixed for one file on one machine, so that two checks agree; a search draws an unpredictable sample.

@@ -192,7 +192,7 @@ def disk(ground: Surroundings) -> Verdict:
 
 def check_derived_state(ground: Surroundings) -> Verdict:
     """Check where derived state lies, who can read it, and whether it is sealed."""
-    place = Place.of(ground.env.cache_home, ground.root)
+    place = Place.locate(ground.env.cache_home, ground.root)
     if is_sealed(place.home / BASES):
         yield error("what was derived is sealed, and no key is set", "set DUCKKB_ENCRYPTION_KEY")
     if place.sealed is None:

@@ -64,7 +64,7 @@ def iter_markdown(report: ImpactReport, budget: int) -> Iterator[str]:
         before, after = report.mean(name)
         head.append(f"| mean {name}@{report.k} | {_format_number(before)} | {_format_number(after)} |")
     head += [f"| judged records lost | | {report.lost} |", f"| {FADED} | | {report.faded} |"]
-    rooted_report = replace(report, findings=tuple(item.rooted(report.prefix) for item in report.findings))
+    rooted_report = replace(report, findings=tuple(item.prefix_path(report.prefix) for item in report.findings))
     notes = [f"- {item}" for item in _format_notes(rooted_report, _format_span)]
     # Moves of records that are not judged come last: nobody has to act on them.
     changed_rows = sorted(

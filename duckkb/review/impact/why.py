@@ -118,7 +118,7 @@ def _collect_facts(
     lexical_query = words.relaxed if is_plain else words
     entries = base.rows(kind)[number].entries if kind.vectors else ()
     vectors = [entry for entry in entries if entry.vector_key is not None]
-    first = (base.tree.by_id(kind, item.key[1]) for item in search_result.fused[: search_result.plan.limit])
+    first = (base.tree.find_by_id(kind, item.key[1]) for item in search_result.fused[: search_result.plan.limit])
     return {
         "mode": search_result.plan.mode,
         "limit": search_result.plan.limit,
@@ -190,7 +190,9 @@ def _find_excluded_words(base: Base, kind: RecordType, number: int, words: Lexic
     if not kind.full_text:
         return ()
     return tuple(
-        text for text in words.excluded if number in base.lanes(kind).words.excluded(LexicalQuery(excluded=(text,)))
+        text
+        for text in words.excluded
+        if number in base.lanes(kind).words.find_excluded_ids(LexicalQuery(excluded=(text,)))
     )
 
 

@@ -107,11 +107,11 @@ class _SinceWhole(BaseView):
         memory.
         """
         if self.tree.is_mended(kind):
-            return super().compared(kind)
+            return super().select_rows_to_check(kind)
         fresh = self._changed[kind.name].fresh if kind.name in self._changed else ()
         return [row for identity in fresh if (row := self.tree.get(kind, identity)) is not None]
 
-    def linked(self, kind: EdgeType) -> Iterable[StoredRow]:
+    def select_edges_to_check(self, kind: EdgeType) -> Iterable[StoredRow]:
         """Return the edges that are new or differ, the edges at removed nodes, and those at added nodes.
 
         The last count only where an end may be of several types.
@@ -123,11 +123,11 @@ class _SinceWhole(BaseView):
             for identity in node.went if is_one else node.went | node.came:
                 yield from (row for edge, row, _ in self.tree.edges_at(name, identity) if edge.name == kind.name)
 
-    def compared(self, kind: RecordType) -> Iterable[StoredRow]:
+    def select_rows_to_check(self, kind: RecordType) -> Iterable[StoredRow]:
         """Return all records of a type that changed itself, or whose ends changed."""
         names = (kind.name, *kind.from_types, *kind.to_types) if isinstance(kind, EdgeType) else (kind.name,)
         has_changes = self.tree.is_mended(kind) or not self._changed.keys().isdisjoint(names)
-        return super().compared(kind) if has_changes else ()
+        return super().select_rows_to_check(kind) if has_changes else ()
 
 
 def _collect_changes(base: Base, versions: Versions) -> dict[str, _Changed]:

@@ -93,7 +93,7 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
         conflicts = [
             open_conflict
             for key, record_conflict in merged_trees.conflicts
-            for open_conflict in open_in(record_conflict.block, new_rules.of(key), record_conflict.path)
+            for open_conflict in open_in(record_conflict.block, new_rules.get_rules(key), record_conflict.path)
         ]
         other_paths = git_changes.read_index(root).others
         other_paths += tuple(path for path, is_clean in merged_trees.by_lines.items() if not is_clean)
@@ -127,7 +127,7 @@ def _join(
 ) -> set[str]:
     """Begin git's merge, and replace its parts with the merged ones; return the paths of those that changed."""
     changed_paths = {
-        path for path, data in merged_trees.parts.items() if data != sides.contents.of(sides.ours.get(path))
+        path for path, data in merged_trees.parts.items() if data != sides.contents.get(sides.ours.get(path))
     }
     refuse_loss(sides.ours, merged_trees.parts, sides.contents, rules, options.shrink)
     _refuse_unsaved_changes(root, changed_paths, sides)
@@ -180,7 +180,7 @@ def _refuse_unsaved_changes(root: Path, changing: set[str], sides: Sides) -> Non
     staged_paths = {file.path for file in revisions.compare_index(root, revisions.revision(root, "HEAD"))} & changing
     doubtful = ({*revisions.list_unsaved(root)} & changing) - staged_paths
     changed_paths = {
-        path for path in doubtful if work.read_part_on_disk(root, path) != sides.contents.of(sides.ours.get(path))
+        path for path in doubtful if work.read_part_on_disk(root, path) != sides.contents.get(sides.ours.get(path))
     }
     lost_paths = sorted(staged_paths | changed_paths)
     if lost_paths:

@@ -123,7 +123,7 @@ def resolve(root: Path, rules: RulesByTable, options: ResolveOptions) -> Resolve
         if not options.only_list:
             merging.refuse_loss(parts, options.shrink)
             merging.write(parts, options.stage)
-        return merging.resolved(operation, parts, options)
+        return merging.build_result(operation, parts, options)
 
 
 class _Merging:
@@ -190,7 +190,7 @@ class _Merging:
         work.mark(self._root, [part.path for part in parts if part.was_merged and self._is_open(part)], self._sides)
         git_changes.refresh(self._root)
 
-    def resolved(self, operation: str, parts: Sequence[_Part], options: ResolveOptions) -> Resolved:
+    def build_result(self, operation: str, parts: Sequence[_Part], options: ResolveOptions) -> Resolved:
         open_now = tuple(open_conflict for part in parts for open_conflict in self.open_in(part))
         settled_paths = tuple(part.path for part in parts if not self._is_open(part) and not part.was_merged)
         return Resolved(
@@ -208,7 +208,7 @@ class _Merging:
         before = work.read_part_on_disk(self._root, path)
         if path not in self._index.unmerged:
             return self._load_merged_part(path, before)
-        stages = [self._sides.contents.of(entry.blob) for entry in self._index.unmerged[path].values()]
+        stages = [self._sides.contents.get(entry.blob) for entry in self._index.unmerged[path].values()]
         is_gits = before in (None, self._merged.parts[path], *stages)
         is_fresh = is_gits or versions.normalize_empty(before) in self._run_driver(path)
         if before is not None and not is_fresh:
@@ -230,7 +230,7 @@ class _Merging:
         return set(map(id_of, lines)) - {""}
 
     def _collect_ids(self, path: str) -> set[str]:
-        return {id_of(line) for data in self._sides.of(path) for line in (data or b"").split(b"\n")}
+        return {id_of(line) for data in self._sides.read_versions(path) for line in (data or b"").split(b"\n")}
 
     def _run_driver(self, path: str) -> list[bytes | None]:
         """Return what git's driver makes of a path in conflict, with git's own merge of several bases."""
@@ -239,12 +239,12 @@ class _Merging:
     def _read_stages(self, path: str) -> list[bytes | None]:
         """Return the index's versions of a path in conflict: base, ours and theirs."""
         stages = self._index.unmerged.get(path, {})
-        return [self._sides.contents.of(stages[number].blob) if number in stages else None for number in (1, 2, 3)]
+        return [self._sides.contents.get(stages[number].blob) if number in stages else None for number in (1, 2, 3)]
 
     def _load_merged_part(self, path: str, before: bytes | None) -> _Part | None:
         """Return a part that git merged by lines, where the merge by records differs; None for an edited part."""
         entry = self._index.merged.get(path)
-        stored_data = self._sides.contents.of(entry.blob) if entry else None
+        stored_data = self._sides.contents.get(entry.blob) if entry else None
         if path in self._index.resolved or stored_data != before or stored_data == self._merged.parts[path]:
             return None
         if not self._sides.is_gits(path, stored_data, self._find_rules(path)):
@@ -312,7 +312,7 @@ class _Merging:
             lines = (
                 line
                 for part_path in paths
-                for line in (self._sides.contents.of(tree.get(part_path)) or b"").split(b"\n")
+                for line in (self._sides.contents.get(tree.get(part_path)) or b"").split(b"\n")
             )
             lines_by_id |= {number: line for line in lines if (number := id_of(line))}
         return lines_by_id
@@ -321,7 +321,7 @@ class _Merging:
         key = table_of(path)
         if key is None:
             raise Refused(f"{path} is no part of records")
-        return self._rules.of(key)
+        return self._rules.get_rules(key)
 
 
 def _strip_labels(data: bytes) -> list[bytes]:

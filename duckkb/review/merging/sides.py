@@ -38,7 +38,7 @@ class Contents:
         self.read(names)
         return [self._held[name] for name in names]
 
-    def of(self, one: str | None) -> bytes | None:
+    def get(self, one: str | None) -> bytes | None:
         if one is None:
             return None
         self.read([one])
@@ -90,19 +90,19 @@ class Sides(Struct, frozen=True):
         """Return the rules, with those of renamed tables under their new names too."""
         return rules.rename_tables(self.aligned.former) if self.aligned else rules
 
-    def of(self, path: str) -> list[bytes | None]:
+    def read_versions(self, path: str) -> list[bytes | None]:
         """Return a part in the base, in ours and in theirs."""
-        return [self.contents.of(tree.get(path)) for tree in self.trees]
+        return [self.contents.get(tree.get(path)) for tree in self.trees]
 
     def is_gits(self, path: str, held: bytes | None, table: MergeRules) -> bool:
         """Return whether a part is what git makes of its versions without asking: one of them, or a merge of them."""
-        versions = (self.contents.of(tree.get(path)) for tree in (*self.trees, *self.stored, *self.older))
+        versions = (self.contents.get(tree.get(path)) for tree in (*self.trees, *self.stored, *self.older))
         return held in versions or self.is_merged(path, held, table)
 
     def is_merged(self, path: str, held: bytes | None, table: MergeRules) -> bool:
         """Return whether a part is the merge of its versions by lines, or by the driver, which sees one part."""
-        _, ours, theirs = self.of(path)
-        bases = {self.contents.of(side.get(path)) for side in (self.trees[0], *self.older)}
+        _, ours, theirs = self.read_versions(path)
+        bases = {self.contents.get(side.get(path)) for side in (self.trees[0], *self.older)}
         return any(
             normalize_empty(held) in merge_by_driver_rules(path, [base, ours, theirs], table)
             or git_changes.merge_lines(base or b"", ours or b"", theirs or b"", self.contents.root) == (held, True)
@@ -121,9 +121,9 @@ def merge_sides(sides: Sides, rules: RulesByTable, *, is_base: bool = False) -> 
     rules = sides.rules(rules)
     for key, paths in sorted(_group_differing_parts(sides).items()):
         sides.contents.read(blob for tree in sides.trees for path in paths if (blob := tree.get(path)))
-        whole = {path: sides.of(path) for path in paths}
+        whole = {path: sides.read_versions(path) for path in paths}
         versions = [{path: data for path in paths if (data := whole[path][n]) is not None} for n in range(3)]
-        table_merge = _merge(versions, rules.of(key), is_base, by_lines)
+        table_merge = _merge(versions, rules.get_rules(key), is_base, by_lines)
         parts |= table_merge.parts
         conflicts += [(key, record_conflict) for record_conflict in table_merge.conflicts]
     for path in by_lines:
@@ -158,7 +158,7 @@ def _merge(versions: list[dict[str, bytes]], table: MergeRules, is_base: bool, b
 
 def _merge_lines(path: str, sides: Sides) -> tuple[bytes | None, bool]:
     """Merge a part by lines; a part that one side deleted and the other changed stays, and counts as unresolved."""
-    base, ours, theirs = sides.of(path)
+    base, ours, theirs = sides.read_versions(path)
     if ours == theirs or theirs == base:
         return ours, True
     if ours == base:

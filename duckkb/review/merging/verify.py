@@ -49,11 +49,11 @@ def findings(root: Path, rules: RulesByTable, commit: str = "HEAD") -> list[Find
     tables: dict[Key, _TableRecords] = {}
     for path in _find_differing_parts(merged_trees, commit_tree, sides, rules):
         key = table_of(path)
-        there = sides.contents.of(commit_tree.get(path))
-        if key is not None and (len(heads) == 2 or sides.is_gits(path, there, rules.of(key))):
+        there = sides.contents.get(commit_tree.get(path))
+        if key is not None and (len(heads) == 2 or sides.is_gits(path, there, rules.get_rules(key))):
             if key not in tables:
                 table_tree = {part_path: blob for part_path, blob in commit_tree.items() if table_of(part_path) == key}
-                tables[key] = _TableRecords(rules.of(key), table_tree, sides.contents)
+                tables[key] = _TableRecords(rules.get_rules(key), table_tree, sides.contents)
             deviations += _compare_part(path, merged_trees.parts[path] or b"", there or b"", tables[key])
     return deviations
 
@@ -81,16 +81,16 @@ def _find_differing_parts(
 ) -> Iterator[str]:
     """Yield the parts that differ from a merge by records, though no line of them was in conflict."""
     for path, merged_data in merged_trees.parts.items():
-        there, key = sides.contents.of(commit_tree.get(path)), table_of(path)
+        there, key = sides.contents.get(commit_tree.get(path)), table_of(path)
         if path in merged_trees.by_lines or key is None or there == merged_data:
             continue
-        base, ours, theirs = sides.of(path)
+        base, ours, theirs = sides.read_versions(path)
         if ours is None or theirs is None:
             if base is None or base in (ours, theirs) or ours == theirs:
                 yield path
             continue  # otherwise it was a conflict in git too
         is_clean = git_changes.merge_lines(base or b"", ours, theirs, sides.contents.root)[1]
-        if is_clean or sides.is_merged(path, there, rules.of(key)):
+        if is_clean or sides.is_merged(path, there, rules.get_rules(key)):
             yield path
 
 
@@ -101,7 +101,7 @@ class _TableRecords:
         self.rules, self._held, self._contents = rules, held, contents
         self._spots: dict[str, _Spot] | None = None
 
-    def standing(self, line: bytes) -> _Spot | None:
+    def find_spot(self, line: bytes) -> _Spot | None:
         """Return the place of the record of a line: by its number, else by its identity."""
         if self._spots is None:
             self._spots = self._index_spots()
@@ -113,7 +113,7 @@ class _TableRecords:
         self._contents.read(self._held.values())
         lines_by_id = defaultdict[str, list[bytes]](list)
         for blob in self._held.values():
-            for _, line in _enumerate_lines(self._contents.of(blob) or b""):
+            for _, line in _enumerate_lines(self._contents.get(blob) or b""):
                 lines_by_id[id_of(line)].append(line)
         return lines_by_id
 
@@ -121,7 +121,7 @@ class _TableRecords:
         self._contents.read(self._held.values())
         spots: dict[str, _Spot] = {}
         for path, blob in self._held.items():
-            for number, line in _enumerate_lines(self._contents.of(blob) or b""):
+            for number, line in _enumerate_lines(self._contents.get(blob) or b""):
                 for name in filter(None, (id_of(line), self._name(line))):
                     spots.setdefault(name, (path, number, line))
         return spots
@@ -142,7 +142,7 @@ def _compare_part(path: str, merged_data: bytes, part_data: bytes, table: _Table
     for item in read(merged_data) or []:
         block = item if isinstance(item, Block) else Block(None, item, item)
         record_line = block.ours or block.theirs or b""
-        spot = spots_by_key.get(_identify_line(record_line)) or table.standing(record_line)
+        spot = spots_by_key.get(_identify_line(record_line)) or table.find_spot(record_line)
         if spot is not None and spot[0] == path:
             expected_keys.add(_identify_line(spot[2]))
             if spot[2] == item:

@@ -64,7 +64,7 @@ def _store_blob(root: Path, blob: str, contents: Contents) -> str:
     """Return a blob's id in the repository; store the merge of several bases, which was made here."""
     if not blob.startswith("made-"):
         return blob
-    return git_changes.store_bytes(root, contents.of(blob) or b"")
+    return git_changes.store_bytes(root, contents.get(blob) or b"")
 
 
 def refuse_loss(
@@ -80,7 +80,7 @@ def refuse_loss(
     had: defaultdict[Key, list[bytes]] = defaultdict(list)
     for path in after:
         if (key := table_of(path)) is not None:
-            had[key] += _parse_ids(contents.of(ours.get(path)))
+            had[key] += _parse_ids(contents.get(ours.get(path)))
     has = Counter(record_id for data in after.values() for record_id in _parse_ids(data))
     # A hand-written line has no __id until `fmt` gives it one, so a new line may be that record.
     unnamed_count = has[b""] + len(has.keys() - {record_id for some in had.values() for record_id in some})
@@ -89,7 +89,7 @@ def refuse_loss(
     }
     many = {key: count for key, count in lost_counts.items() if count > limit.records}
     refuse_mass_deletion(
-        {rules.of(key).name: (count, _total(key, ours, contents)) for key, count in many.items()}, limit
+        {rules.get_rules(key).name: (count, _total(key, ours, contents)) for key, count in many.items()}, limit
     )
 
 
@@ -98,7 +98,7 @@ def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable,
     contents, ours, new = Contents(root), tree(root, head), tree(root, theirs)
     different = [path for path in {**ours, **new} if table_of(path) is not None and ours.get(path) != new.get(path)]
     contents.read(blob for path in different if (blob := new.get(path)))
-    refuse_loss(ours, {path: contents.of(new.get(path)) for path in different}, contents, rules, limit)
+    refuse_loss(ours, {path: contents.get(new.get(path)) for path in different}, contents, rules, limit)
 
 
 def _parse_ids(data: bytes | None) -> list[bytes]:
@@ -109,4 +109,4 @@ def _parse_ids(data: bytes | None) -> list[bytes]:
 def _total(key: Key, ours: Tree, contents: Contents) -> int:
     paths = [path for path in ours if table_of(path) == key]
     contents.read(ours[path] for path in paths)
-    return sum((contents.of(ours[path]) or b"").count(b"\n") for path in paths)
+    return sum((contents.get(ours[path]) or b"").count(b"\n") for path in paths)

@@ -103,9 +103,11 @@ def select_committed(source: HistorySource, kind: RecordType, rows: Iterable[Sto
     """Return the ids of the records that the revision has in the same file with the same line."""
     with Blobs(source.root) as blobs:
         finder = _Finder(source, kind, blobs)
-        entries = finder.committed()
+        entries = finder.read_committed_files()
         pairs = (
-            (row, finder.among({row.path: entry}, row.record.id)) for row in rows if (entry := entries.get(row.path))
+            (row, finder.find_place({row.path: entry}, row.record.id))
+            for row in rows
+            if (entry := entries.get(row.path))
         )
         return frozenset(row.record.id for row, place in pairs if _line(place) == row.line)
 
@@ -119,7 +121,7 @@ def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | 
     """
     sets = [name for name, rule in kind.merge_rules.items() if rule == "set"]
 
-    def parted(line: bytes) -> Texts:
+    def split_fields(line: bytes) -> Texts:
         tops = {name: pieces[1] for name, pieces in split(line).items() if name != ID}
         if path is None:
             return {name: text.encode() for name, text in tops.items()}
@@ -128,8 +130,8 @@ def fields(source: HistorySource, kind: RecordType, row: StoredRow, path: str | 
             name: text for name, text in pieces.items() if name == path or name.startswith((f"{path}.", f"{path}["))
         }
 
-    texts = parted(row.line)
-    text_origins = _trace_origins(source, kind, [row], parted) if texts else {}
+    texts = split_fields(row.line)
+    text_origins = _trace_origins(source, kind, [row], split_fields) if texts else {}
     return [FieldOrigin(name, text.decode(), text_origins[row.record.id, name]) for name, text in texts.items()]
 
 
@@ -182,7 +184,7 @@ def changes(source: HistorySource, kind: RecordType, identity: Identity, tree: T
         finder = _Finder(source, kind, blobs)
         record_id = tree.id_of(kind, identity)
         number = finder.recover_record_number(identity) if record_id is None else record_id
-        events = list(_iter_events(finder, number, tree.by_id(kind, number)))
+        events = list(_iter_events(finder, number, tree.find_by_id(kind, number)))
         entries = [(commit, *pair) for commit, old, new in events if (pair := finder.change(old, new)) is not None]
     by, ends = _read_signatures(source.root, (commit for commit, *_ in entries if commit))
     return [LogEntry(by.get(commit), change, record, commit in ends) for commit, change, record in entries]
@@ -232,7 +234,7 @@ class _Finder(Struct, frozen=True):
         """Yield the commits that touched the type's folder, or its .gitignore files, newest first."""
         return revisions.steps(self.source.root, self.at, self.places) if self.at else iter(())
 
-    def committed(self) -> Mapping[str, TreeEntry]:
+    def read_committed_files(self) -> Mapping[str, TreeEntry]:
         """The type's files in the revision."""
         return self._read_files(self.at) if self.at else {}
 
@@ -274,7 +276,7 @@ class _Finder(Struct, frozen=True):
                     [file for file in touched_files if file.old is None or file.path in files], after.path
                 )
             else:
-                yield self.among(files, number, after.path if after else "")
+                yield self.find_place(files, number, after.path if after else "")
 
     def _find_document(self, touched_files: Iterable[Touched], path: str) -> _LinePlace | None:
         """Return a document in a parent of a commit, in which its file may have had another name."""
@@ -289,7 +291,7 @@ class _Finder(Struct, frozen=True):
         line = self._read_lines(path, self.blobs.read(old[path])).data.rstrip(b"\n") if path else b""
         return _LinePlace(path, line, 1) if line else None
 
-    def among(self, entries: Mapping[str, TreeEntry], number: int, first: str = "") -> _LinePlace | None:
+    def find_place(self, entries: Mapping[str, TreeEntry], number: int, first: str = "") -> _LinePlace | None:
         """Return the record in one of these files, searching `first` first."""
         if first in entries and (place := self._find_in_file(first, entries[first], number)):
             return place
@@ -362,7 +364,7 @@ _Event = tuple[str, _LinePlace | None, _LinePlace | None]
 
 def _iter_events(finder: _Finder, number: int, row: StoredRow | None) -> Iterator[_Event]:
     now = _LinePlace(row.path, row.line, row.line_no) if row is not None else None
-    last = finder.among(finder.committed(), number, now.path if now else "")
+    last = finder.find_place(finder.read_committed_files(), number, now.path if now else "")
     if _line(now) != _line(last):
         yield "", last, now
     waiting: dict[str, _LinePlace | None] = {}
@@ -400,11 +402,11 @@ def _trace_commits(finder: _Finder, rows: Iterable[StoredRow], split_line: Parte
     """
     commits_by_text: dict[tuple[int, str], str | None] = {}
     start: dict[int, _Carried] = {}
-    entries = finder.committed()
+    entries = finder.read_committed_files()
     for row in rows:
         number, texts = row.record.id, split_line(row.line)
         commits_by_text |= {(number, name): None for name in texts}
-        place = finder.among(entries, number, row.path)
+        place = finder.find_place(entries, number, row.path)
         if place and (same := _intersect_texts(texts, split_line(place.line))):
             start[number] = place, same
     waiting: dict[str, dict[int, _Carried]] = {}

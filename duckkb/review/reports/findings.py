@@ -84,7 +84,9 @@ def list_group_objects(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 def _merge_group(some: Sequence[Finding], prefix: str) -> Finding:
     if len(some) == 1:
         return some[0]
-    places = [finding.rooted(prefix).place if finding.path else finding.identity for finding in some[1 : 1 + _NAMED]]
+    places = [
+        finding.prefix_path(prefix).place if finding.path else finding.identity for finding in some[1 : 1 + _NAMED]
+    ]
     dots = ", …" if len(some) > 1 + _NAMED else ""
     return replace(some[0], message=f"{some[0].message}; {len(some) - 1:,} more like it: {', '.join(places)}{dots}")
 
@@ -95,7 +97,7 @@ def commands(findings: Iterable[Finding], prefix: str = "") -> Iterator[str]:
     `prefix` is the folder of the knowledge base inside its repository, empty or with `/` at its end.
     """
     for finding in sorted(summarize_groups(findings, prefix), key=lambda item: not item.is_error):
-        where = {"file": finding.rooted(prefix).path, "line": str(finding.line or 1)} if finding.path else {}
+        where = {"file": finding.prefix_path(prefix).path, "line": str(finding.line or 1)} if finding.path else {}
         title = " ".join(part for part in (finding.code, finding.type, finding.identity) if part)
         message = f"{finding.field}: {finding.message}" if finding.field else finding.message
         tail = f"\n{finding.remedy}" if finding.remedy else ""
@@ -145,7 +147,7 @@ def iter_stop_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
         yield from ("", f"To mend it: {span(cut(remedy, _LONGEST))}")
     if problem.findings:
         yield ""
-        findings = [finding.rooted(prefix) for finding in summarize_groups(problem.findings, prefix)]
+        findings = [finding.prefix_path(prefix) for finding in summarize_groups(problem.findings, prefix)]
         yield from map(finding_line, findings[:_MOST])
         if len(findings) > _MOST:
             yield f"- {len(findings) - _MOST:,} more"

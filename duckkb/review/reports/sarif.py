@@ -104,7 +104,7 @@ def _build_result(finding: Finding, alike: Sequence[Finding], rule: int, prefix:
 
 
 def _describe_location(finding: Finding, prefix: str) -> dict[str, Any]:
-    uri = quote(finding.rooted(prefix).path or prefix + _CONFIG, safe="/")
+    uri = quote(finding.prefix_path(prefix).path or prefix + _CONFIG, safe="/")
     place: dict[str, Any] = {"artifactLocation": {"uri": uri, "uriBaseId": _ROOT}}
     if finding.line:
         place["region"] = {"startLine": finding.line}

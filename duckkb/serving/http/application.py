@@ -59,7 +59,7 @@ def application(
             *site.routes(front, sessions, edits=doors.edits),
         ],
         exception_handlers={HTTPException: _refuse_route},
-        lifespan=mount.running,
+        lifespan=mount.run_lifespan,
     )
     return open_to(Entrance(app, tokens, doors, PageGate(sessions)), doors.origins)
 
@@ -135,13 +135,13 @@ class Bodies:
         turn = self._turns.setdefault(tenant, asyncio.Lock())
         await turn.acquire()
 
-        def ended(reading: asyncio.Future[dict[str, Any]]) -> None:
+        def release_turn(reading: asyncio.Future[dict[str, Any]]) -> None:
             turn.release()
             if not reading.cancelled():
                 reading.exception()  # otherwise asyncio reports an exception that was never retrieved
 
         reading = asyncio.ensure_future(anyio.to_thread.run_sync(reader, raw, limiter=anyio.CapacityLimiter(1)))
-        reading.add_done_callback(ended)
+        reading.add_done_callback(release_turn)
         return await asyncio.shield(reading)
 
 
@@ -183,11 +183,11 @@ async def _respond(
     """Return the answer or the error. For a client who leaves before its turn, no work is done."""
     call, raw = request.scope[ASKED], await request.body()
 
-    async def worked() -> dict[str, Any]:
+    async def run_call() -> dict[str, Any]:
         return await answer(call, await read(raw, call.caller.tenant))
 
     try:
-        result = await drop_if_client_leaves(request.receive, worked())
+        result = await drop_if_client_leaves(request.receive, run_call())
         return Response(status_code=GONE) if result is None else plain(result)
     except Exception as problem:
         get_notes(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"

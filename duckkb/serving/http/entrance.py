@@ -76,26 +76,26 @@ class Entrance:
             return
         begun = False
         if is_page(scope["path"]):
-            send, get_notes(scope).route = self._gate.headed(send), PAGES
+            send, get_notes(scope).route = self._gate.add_headers(send), PAGES
 
-        async def sent(message: Message) -> None:
+        async def send_and_note(message: Message) -> None:
             nonlocal begun
             begun = True
             await send(message)
 
         try:
-            refusal = await self._handle_request(scope, receive, sent)
+            refusal = await self._handle_request(scope, receive, send_and_note)
             if refusal is not None:
-                await refusal(scope, receive, sent)
+                await refusal(scope, receive, send_and_note)
         except asyncio.CancelledError:  # the server ends, and its grace period is over
             if not begun:
                 await make_error_response(Unavailable("the server ends", suggestion="ask again in a moment"))(
-                    scope, receive, sent
+                    scope, receive, send_and_note
                 )
         except Exception as problem:
             report_unexpected(f"http {get_notes(scope).route}", problem)
             if not begun:
-                await make_error_response(problem)(scope, receive, sent)
+                await make_error_response(problem)(scope, receive, send_and_note)
 
     async def _handle_request(self, scope: Scope, receive: Receive, send: Send) -> Response | None:
         """Handle a request; return the refusal, or None once it was answered."""
@@ -130,7 +130,7 @@ class Entrance:
         if self._doors.is_open(path):
             return None
         authorize = partial(self._tokens.authenticate, bearer(headers.get("authorization")))
-        scope[_AGAIN] = again = partial(self._tokens.named, name) if names else authorize
+        scope[_AGAIN] = again = partial(self._tokens.resolve_tenant_name, name) if names else authorize
         outcome = await asyncio.to_thread(again)
         return await self._refuse_caller(outcome, scope) if isinstance(outcome, Denial) else outcome
 
@@ -141,7 +141,7 @@ class Entrance:
         """
         proxy_caller = None
         if name is not None and not is_static(scope["path"]):
-            proxy_caller = await asyncio.to_thread(self._tokens.named, name)
+            proxy_caller = await asyncio.to_thread(self._tokens.resolve_tenant_name, name)
         action, notes = "http /web", get_notes(scope)
         if (
             isinstance(proxy_caller, Denial)

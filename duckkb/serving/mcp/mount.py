@@ -62,7 +62,7 @@ class McpMount:
         )
 
     @asynccontextmanager
-    async def running(self, _: object = None) -> AsyncIterator[None]:
+    async def run_lifespan(self, _: object = None) -> AsyncIterator[None]:
         async with self._plain.run(), anyio.create_task_group() as self._running:
             yield
             self._running.cancel_scope.cancel()
@@ -104,14 +104,14 @@ def _replay_message(message: Message, then: Receive | None) -> Receive:
     """
     messages = [message]
 
-    async def received() -> Message:
+    async def receive_message() -> Message:
         while not messages:
             if then is not None:
                 return await then()
             await anyio.sleep_forever()
         return messages.pop()
 
-    return received
+    return receive_message
 
 
 async def _run_manager(manager: StreamableHTTPSessionManager, *, task_status: TaskStatus[None]) -> None:

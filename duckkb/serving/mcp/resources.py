@@ -77,7 +77,7 @@ def read(served: Answerer, uri: str, caller: Caller) -> types.TextResourceConten
     arguments = {"citation": str(reference)}
     if reference.at is None:
         return _build_contents(uri, served.run("get", arguments, caller))
-    with served.at(reference.at, caller) as kb:
+    with served.open_revision(reference.at, caller) as kb:
         return _build_contents(uri, kb.run("get", arguments, caller))
 
 

@@ -67,11 +67,11 @@ class _Wire:
                 asyncio.run_coroutine_threadsafe(self._take(line, request_sender), loop).result()
             asyncio.run_coroutine_threadsafe(self._end(request_sender), loop).result()
 
-        def reading() -> None:
+        def run_reader() -> None:
             with suppress(Exception):  # the loop has ended
                 read()
 
-        threading.Thread(target=reading, daemon=True).start()
+        threading.Thread(target=run_reader, daemon=True).start()
         async with anyio.create_task_group() as group:
             group.start_soon(self._write, telling, asked)
             await self._server.run(request_receiver, reply_sender, self._server.create_initialization_options())

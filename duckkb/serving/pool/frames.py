@@ -63,7 +63,7 @@ class Reply(Struct, frozen=True):
     steps: tuple[Step, ...] = ()
 
     @classmethod
-    def failed(cls, problem: DuckkbError) -> "Reply":
+    def from_error(cls, problem: DuckkbError) -> "Reply":
         """Return the reply for an error, whose details become plain data, as they are shown."""
         return cls(error=(type(problem), {**vars(problem), "details": plain(dict(problem.details))}))
 

@@ -61,14 +61,14 @@ class Pool:
             self._ensure_writer(), frames.Request(name, given, caller, is_traced=steps.is_recording()), _WRITE
         )
 
-    def proposed(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
-        """Propose a write, as `Served.proposed`; raises as `run`."""
+    def run_in_proposal(self, name: str, given: Mapping[str, Any], caller: Caller, message: str = "") -> dict[str, Any]:
+        """Propose a write, as `Served.run_in_proposal`; raises as `run`."""
         request = frames.Request(name, given, caller, is_traced=steps.is_recording(), message=message)
         return _ask_workers(self._ensure_writer(), request, _WRITE)
 
     @contextmanager
-    def at(self, commit: str, caller: Caller) -> "Iterator[Past]":
-        """Return the base at a commit, as `Served.at`; an unreadable commit is reported by the first action."""
+    def open_revision(self, commit: str, caller: Caller) -> "Iterator[Past]":
+        """Return the base at a commit, as `Served.open_revision`; an unreadable commit is reported by the first action."""
         refuse_past(caller)
         yield Past(self._readers, commit)
 

@@ -137,15 +137,15 @@ def _reply(answerer: Served, request: frames.Request) -> bytes:
 def _perform_request(answerer: Served, request: frames.Request, steps: list[Step]) -> bytes:
     try:
         if request.message is not None:
-            answer = answerer.proposed(request.name, request.given, request.caller, request.message)
+            answer = answerer.run_in_proposal(request.name, request.given, request.caller, request.message)
         elif request.commit is None:
             answer = answerer.run(request.name, request.given, request.caller)
         else:
-            with answerer.at(request.commit, request.caller) as kb:
+            with answerer.open_revision(request.commit, request.caller) as kb:
                 answer = kb.run(request.name, request.given, request.caller)
         return frames.pack_frame(frames.Reply(answer, steps=tuple(steps)))
     except DuckkbError as problem:
-        return frames.pack_frame(frames.Reply.failed(problem))
+        return frames.pack_frame(frames.Reply.from_error(problem))
     except Exception as problem:
         report_unexpected(f"worker {request.name}", problem)
         return frames.pack_frame(frames.Reply())

@@ -75,7 +75,7 @@ class Measures:
         self._request_ms.labels(route, method).observe(1000 * seconds)
         self._request_s.labels(route, method).observe(seconds)
 
-    def refused(self, code: str) -> None:
+    def count_refusal(self, code: str) -> None:
         """Count a refused request: without a token (E_TOKEN), with a wrong (E_DENIED) or an expired one
         (E_EXPIRED).
         """
@@ -96,7 +96,9 @@ class Measures:
         self._query_ms.labels(*labels).observe(1000 * seconds)
         self._query_s.labels(*labels).observe(seconds)
 
-    def answered(self, action: str, answer: Mapping[str, Any], seconds: float, route: str, tenant: str = "") -> None:
+    def count_answer(
+        self, action: str, answer: Mapping[str, Any], seconds: float, route: str, tenant: str = ""
+    ) -> None:
         """Count the answer of an action, where it is one that searches."""
         if action in _ASKED:
             self.query(route, _ASKED[action] or str(answer.get("mode", OTHER)), list_reasons(answer), seconds, tenant)

@@ -93,7 +93,7 @@ class Telemetry:
         notes = Noted(route, request_id, address=str(client[0]) if client else "")
         status, start_time = GONE, time.monotonic()
 
-        async def told(message: MutableMapping[str, Any]) -> None:
+        async def send_and_record(message: MutableMapping[str, Any]) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -105,7 +105,7 @@ class Telemetry:
 
         with spans.request_span(headers, method, notes) as span:
             try:
-                await self._app({**scope, NOTED: notes}, receive, told)
+                await self._app({**scope, NOTED: notes}, receive, send_and_record)
             except Exception:
                 status = 500
                 raise

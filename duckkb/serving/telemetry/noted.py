@@ -40,7 +40,7 @@ class Noted(Struct):
     steps: list[Step] = []
 
     @contextmanager
-    def asking(self, name: str, given: Mapping[str, Any], caller: Caller) -> Iterator[None]:
+    def record_action(self, name: str, given: Mapping[str, Any], caller: Caller) -> Iterator[None]:
         """Note an action that the block asks for, and the error that it raises."""
         self.action, self.tenant = name, caller.tenant
         self.arguments = {} if name not in ACTIONS or ACTIONS[name].writes else given
@@ -50,7 +50,7 @@ class Noted(Struct):
             self.code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
             raise
 
-    def traced(self, run: Run, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
+    def trace_run(self, run: Run, name: str, given: Mapping[str, Any], caller: Caller) -> dict[str, Any]:
         """Run an action in the present thread, and trace its steps; raises what it raises."""
         if not self.is_traced:
             return run(name, given, caller)
@@ -60,7 +60,7 @@ class Noted(Struct):
             finally:
                 self.steps += steps
 
-    def answered(self, answer: Mapping[str, Any]) -> None:
+    def record_answer(self, answer: Mapping[str, Any]) -> None:
         """Note the answer."""
         of_many = {} if "_type" in answer else answer
         results = of_many.get("results", of_many.get("rows", of_many.get("records")))

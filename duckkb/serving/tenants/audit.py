@@ -126,7 +126,7 @@ def _append(path: Path, line: bytes) -> int:
 
 
 def _rotate(files: TenantFiles, path: Path, most: int, older: int) -> None:
-    with files.locked(5, ".audit"):
+    with files.hold_lock(5, ".audit"):
         if path.lstat().st_size > most:
             for number in range(older, 0, -1):
                 with suppress(FileNotFoundError):

@@ -69,7 +69,7 @@ class BearerTokens:
 
         Raises `errors.UsageError` (E_TOKEN) where DUCKKB_MCP_TOKEN holds no token, or one that can be guessed.
         """
-        self._files, self._clock = TenantFiles.of(root), clock
+        self._files, self._clock = TenantFiles.from_root(root), clock
         token = config.secret(VARIABLE)
         if token is not None and (len(token) < _SHORTEST or _FORM.fullmatch(token) is None):
             fault = (
@@ -104,9 +104,9 @@ class BearerTokens:
         """Return the caller of a token, as `bearer` returns it. Never raises for what is given or stored."""
         if token is None or _FORM.fullmatch(token) is None:
             return _MALFORMED
-        return self.known(_hash_token(token))
+        return self.resolve_token_hash(_hash_token(token))
 
-    def known(self, given: str) -> Caller | Denial:
+    def resolve_token_hash(self, given: str) -> Caller | Denial:
         """Return the present caller of the token with this SHA-256 (hex).
 
         Never raises for what is given or stored.
@@ -121,7 +121,7 @@ class BearerTokens:
                 match = holder
         return self._resolve_tenant(match, _UNKNOWN) if isinstance(match, Tenant) else match or _UNKNOWN
 
-    def named(self, tenant: str) -> Caller | Denial:
+    def resolve_tenant_name(self, tenant: str) -> Caller | Denial:
         """Return the present caller of a tenant that a proxy names, without a token. Never raises either."""
         try:
             entry = self._files.read().get(tenant)

@@ -60,13 +60,13 @@ def add(
     token, digest = _make_token()
     fresh = Tenant(id, role, digest, _stamp_now(), type_names, terms.name, expires=expires)
 
-    def added(tenants: dict[str, Tenant]) -> Tenant:
+    def add_tenant(tenants: dict[str, Tenant]) -> Tenant:
         holder = next((tenant_id for tenant_id in tenants if tenant_id.casefold() == id.casefold()), None)
         if holder is not None:
             raise Conflict(f"there is a tenant {holder!r}", "E_EXISTS", f"duckkb tenant rotate {holder}")
         return fresh
 
-    _change(root, "add", id, added, timeout)
+    _change(root, "add", id, add_tenant, timeout)
     return {**fresh.told, "token": token}
 
 
@@ -78,10 +78,10 @@ def remove(root: Path, id: str, timeout: float = 60.0) -> dict[str, Any]:
     """
     matches: list[Tenant] = []
 
-    def removed(tenants: dict[str, Tenant]) -> None:
+    def remove_tenant(tenants: dict[str, Tenant]) -> None:
         matches.append(_find_tenant(tenants, id))
 
-    _change(root, "remove", id, removed, timeout)
+    _change(root, "remove", id, remove_tenant, timeout)
     return matches[0].told
 
 
@@ -93,11 +93,11 @@ def rotate(root: Path, id: str, expires: str = "", timeout: float = 60.0) -> dic
     """
     token, digest = _make_token()
 
-    def rotated(tenant: Tenant) -> Tenant:
+    def rotate_token(tenant: Tenant) -> Tenant:
         end = _parse_expiry(expires or tenant.expires, f"duckkb tenant rotate {tenant.id}")
         return replace(tenant, sha256=digest, rotated=_stamp_now(), expires=end)
 
-    return {**_replace_tenant(root, "rotate", id, rotated, timeout), "token": token}
+    return {**_replace_tenant(root, "rotate", id, rotate_token, timeout), "token": token}
 
 
 def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
@@ -107,12 +107,12 @@ def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> d
     """
     type_names = _resolve_types(root, types)
 
-    def granted(tenant: Tenant) -> Tenant:
+    def grant_types(tenant: Tenant) -> Tenant:
         if tenant.role == "admin":
             raise UsageError(f"{tenant.id} is an admin, and may see all", suggestion=f"duckkb tenant show {tenant.id}")
         return replace(tenant, types=tuple(sorted({*tenant.types, *type_names})))
 
-    return _replace_tenant(root, "grant", id, granted, timeout)
+    return _replace_tenant(root, "grant", id, grant_types, timeout)
 
 
 def revoke(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
@@ -142,7 +142,7 @@ def switch(root: Path, id: str, *, disabled: bool, timeout: float = 60.0) -> dic
 
 def every(root: Path) -> list[dict[str, Any]]:
     """Return all tenants in the order of their IDs. Raises `errors.Unavailable` (E_TENANTS, E_IO)."""
-    return [tenant.told for _, tenant in sorted(TenantFiles.of(root).read().items())]
+    return [tenant.told for _, tenant in sorted(TenantFiles.from_root(root).read().items())]
 
 
 def show(root: Path, id: str) -> dict[str, Any]:
@@ -155,10 +155,10 @@ def show(root: Path, id: str) -> dict[str, Any]:
     are granted types that the base lacks. Raises as `every`, `errors.NotFound` (E_TENANT) and
     `errors.OntologyError`.
     """
-    tenant = _find_tenant(TenantFiles.of(root).read(), id)
+    tenant = _find_tenant(TenantFiles.from_root(root).read(), id)
     ontology = _load_ontology(root)
     names = {kind.name for kind in ontology} if tenant.role == "admin" else set(tenant.types)
-    seen_types = names if tenant.role == "admin" else ontology.seen_by(frozenset(names), tenant.id)
+    seen_types = names if tenant.role == "admin" else ontology.list_visible_types(frozenset(names), tenant.id)
     nodes = seen_types & ontology.nodes.keys()
     ends = {name: {*edge.from_types, *edge.to_types} for name, edge in ontology.edges.items()}
     # Links between documents come with their collection.
@@ -184,7 +184,7 @@ def ask(root: Path, id: str, name: str, arguments: str, chosen: OpenOptions) -> 
     """
     from duckkb.serving.served import Served
 
-    caller = _find_tenant(TenantFiles.of(root).read(), id).caller
+    caller = _find_tenant(TenantFiles.from_root(root).read(), id).caller
     try:
         values = parse_json(arguments.encode("utf-8", "surrogateescape"), Limits())
     except LineError:
@@ -205,7 +205,7 @@ def status(root: Path, decisions: int = 0) -> dict[str, Any]:
     These are the files of tenants, server token, audit log and refusals; with `decisions`, the last so many of
     both logs are returned too. Raises as `every`.
     """
-    files = TenantFiles.of(root)
+    files = TenantFiles.from_root(root)
     tenants = files.read()
     roles = Counter(tenant.role for tenant in tenants.values())
     token_source = VARIABLE if config.secret(VARIABLE) else str(files.token)
@@ -226,11 +226,11 @@ def _replace_tenant(root: Path, action: str, id: str, change: _Change, timeout: 
     """Change an existing tenant; return it."""
     results: list[Tenant] = []
 
-    def changed(tenants: dict[str, Tenant]) -> Tenant:
+    def apply_change(tenants: dict[str, Tenant]) -> Tenant:
         results.append(change(_find_tenant(tenants, id)))
         return results[0]
 
-    _change(root, action, id, changed, timeout)
+    _change(root, action, id, apply_change, timeout)
     return results[0].told
 
 
@@ -241,8 +241,8 @@ def _change(
     if config.environment().sandbox:
         message = "DUCKKB_SANDBOX is set: what runs in a sandbox cannot decide who is let in"
         raise Refused(message, suggestion=f"a person's `duckkb tenant {action} {shell_word(id)}` outside of it")
-    files = TenantFiles.of(root)
-    with files.locked(timeout):
+    files = TenantFiles.from_root(root)
+    with files.hold_lock(timeout):
         before = files.read()
         replacement = change(before)
         after = {key: tenant for key, tenant in before.items() if key != id} | (

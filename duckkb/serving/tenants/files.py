@@ -38,7 +38,7 @@ class TenantFiles(Struct, frozen=True):
     folder: Path
 
     @classmethod
-    def of(cls, root: Path) -> "TenantFiles":
+    def from_root(cls, root: Path) -> "TenantFiles":
         place = root.resolve()
         return cls(place, config.read_environment(place).state_home / "tenants")
 
@@ -107,10 +107,10 @@ class TenantFiles(Struct, frozen=True):
         return text
 
     def make_server_token(self, timeout: float) -> str:
-        """Return the server token, created where there is none. Raises as `read` and `locked`."""
+        """Return the server token, created where there is none. Raises as `read` and `hold_lock`."""
         from secrets import token_hex
 
-        with self.locked(timeout):
+        with self.hold_lock(timeout):
             token = self.server_token()
             if token is None:
                 token = token_hex(32)
@@ -118,7 +118,7 @@ class TenantFiles(Struct, frozen=True):
         return token
 
     @contextmanager
-    def locked(self, timeout: float, what: str = "") -> Iterator[None]:
+    def hold_lock(self, timeout: float, what: str = "") -> Iterator[None]:
         """Hold the lock for changes of the tenants and the token, or of `what` lies beside them.
 
         Waits at most `timeout` seconds. Raises `errors.Unavailable` (E_LOCKED, E_TENANTS, E_IO).

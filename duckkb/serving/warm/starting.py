@@ -46,7 +46,7 @@ def start(path: str | Path | None, idle: float) -> dict[str, Any]:
         return _describe_daemon(daemon.start(["serve", "--warm", "--in-background", "--idle", str(idle)]))
     except (Refused, Unavailable):  # it runs already, or another start was faster
         deadline = time.monotonic() + _START_S
-        while (server := daemon.running()) is not None:
+        while (server := daemon.read_status()) is not None:
             if server or time.monotonic() > deadline:
                 return _describe_daemon(server)
             time.sleep(_LOOK_S)
@@ -102,7 +102,7 @@ def start_after_question(path: str | None) -> None:
     with suppress(DuckkbError, OSError, ValueError):
         if config.read_environment(find(path)).daemon == "auto":
             daemon = place(path)
-            if daemon.running() is None:
+            if daemon.read_status() is None:
                 daemon.begin(["serve", "--warm", "--in-background"])
 
 

@@ -92,10 +92,10 @@ class PageGate:
             return RedirectResponse(f"{pages_root(scope)}/sign-in?{urlencode({'next': _build_address(scope)})}", 303)
         return Visitor(name, caller)
 
-    def headed(self, send: Send) -> Send:
+    def add_headers(self, send: Send) -> Send:
         """Wrap a sender so that answers have the headers of pages."""
 
-        async def sent(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
@@ -103,7 +103,7 @@ class PageGate:
                 headers.setdefault("cache-control", "no-store")
             await send(message)
 
-        return sent
+        return send_with_headers
 
 
 def pages_root(scope: Mapping[str, Any]) -> str:

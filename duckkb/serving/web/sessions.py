@@ -109,7 +109,7 @@ class Sessions:
                 self._held.pop(key, None)
                 return None
             session.seen = now
-        outcome = self._tokens.known(session.token) if session.token else _OPERATOR
+        outcome = self._tokens.resolve_token_hash(session.token) if session.token else _OPERATOR
         if not isinstance(outcome, Denial):
             return outcome
         if outcome.status == 403:  # not while tokens are unreadable

@@ -52,7 +52,7 @@ PAGES: Sequence[WebPage] = (
     WebPage("record/history", record.history),
     WebPage("record/compare", record.compare),
     WebPage("record/origin", record.origin),
-    WebPage("record/citing", record.citing),
+    WebPage("record/citing", record.list_citing_records),
     WebPage("record/near", record.near),
     WebPage("changes", change.branches, in_bar=True),
     WebPage("change", change.page),
@@ -104,13 +104,13 @@ def _build_handler(
 ) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         if request.method == "POST":
-            return await answered(request)
+            return await respond(request)
         result = await drop_if_client_leaves(
-            request.receive, answered(request)
+            request.receive, respond(request)
         )  # the user typed on, and asks for something else
         return Response(status_code=GONE) if result is None else result
 
-    async def answered(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         visit = Visit(request, front, sessions, {}, BAR, edits)
         answer, visitor = await draw_page(visit), visit.visitor
         is_new = visitor.by_proxy and visitor.session and visitor.session not in cookies(request.headers).values()
@@ -123,14 +123,14 @@ def _build_handler(
                 visit = replace(visit, form=await _read_form(request, visit))
             if denial is not None:
                 problem_shown = {"code": denial.code, "message": denial.message, "suggestion": ""}
-                return visit.shown("problem.html", denial.status, problem=problem_shown)
+                return visit.render_page("problem.html", denial.status, problem=problem_shown)
             return await handler(visit)
         except Exception as problem:
             get_notes(request.scope).code = problem.code if isinstance(problem, DuckkbError) else "E_INTERNAL"
             if not isinstance(problem, DuckkbError):
                 report_unexpected("http /web", problem)
             template = "problem_box.html" if visit.is_part else "problem.html"
-            return visit.shown(template, status_of(problem), problem=failure(problem)["error"])
+            return visit.render_page(template, status_of(problem), problem=failure(problem)["error"])
 
     return answer
 
@@ -174,20 +174,20 @@ async def _refuse_page(visit: Visit) -> Response:
 
 async def _sign_in(visit: Visit) -> Response:
     """Ask for a token, and begin a session for it."""
-    target = _restrict_address(visit.form.get("next", "") or visit.given("next"), visit.root)
+    target = _restrict_address(visit.form.get("next", "") or visit.get_parameter("next"), visit.root)
     if visit.visitor.by_proxy:
         return RedirectResponse(target, 303)
     if visit.request.method == "GET":
         name = visit.visitor.session or visit.sessions.nameless()
         proof = visit.sessions.proof(name)
-        problem = "code" if visit.given("problem") == "code" else ""
-        return _with_session(visit, visit.shown("sign_in.html", next=target, problem=problem, proof=proof), name)
+        problem = "code" if visit.get_parameter("problem") == "code" else ""
+        return _with_session(visit, visit.render_page("sign_in.html", next=target, problem=problem, proof=proof), name)
     outcome = visit.sessions.sign_in(visit.form.get("token", "").strip())
     notes = get_notes(visit.request.scope)
     if isinstance(outcome, Denial):
         if (busy := await visit.sessions.strangers.refuse(outcome, "web sign-in", notes)) is not None:
             raise busy
-        return visit.shown("sign_in.html", outcome.status, next=target, problem=outcome.code)
+        return visit.render_page("sign_in.html", outcome.status, next=target, problem=outcome.code)
     await asyncio.to_thread(
         visit.sessions.audit, outcome.tenant, "web sign-in", "allowed", notes.request_id, notes.address
     )
@@ -198,7 +198,7 @@ async def _sign_in(visit: Visit) -> Response:
 async def _open(visit: Visit) -> Response:
     if visit.visitor.by_proxy:  # the user who started the server uses no proxy, and the address signs in once
         return RedirectResponse(f"{visit.root}/search", 303)
-    name = visit.sessions.redeem(visit.given("code"))
+    name = visit.sessions.redeem(visit.get_parameter("code"))
     if name is None:
         return RedirectResponse(f"{visit.root}/sign-in?problem=code", 303)
     return _with_session(visit, RedirectResponse(f"{visit.root}/search", 303), name)

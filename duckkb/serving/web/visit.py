@@ -61,19 +61,19 @@ class Visit(Struct, frozen=True):
     @property
     def at(self) -> str:
         """The commit of the page; empty for the present."""
-        return self.given("at")
+        return self.get_parameter("at")
 
     @property
     def is_part(self) -> bool:
-        return bool(self.given("part"))
+        return bool(self.get_parameter("part"))
 
-    def given(self, name: str) -> str:
+    def get_parameter(self, name: str) -> str:
         """Return the parameter of the address with this name, else an empty text."""
         return self.request.query_params.get(name, "").strip()
 
     def number(self, name: str, otherwise: int, most: int = 1_000) -> int:
         """Return a parameter of the address as a number from 1 to `most`; `otherwise` where it is none."""
-        text = self.given(name)
+        text = self.get_parameter(name)
         return (
             min(int(text), most) if text.isascii() and text.isdigit() and 0 < len(text) < 9 and int(text) else otherwise
         )
@@ -96,7 +96,7 @@ class Visit(Struct, frozen=True):
     async def propose(self, name: str, message: str = "", **given: Any) -> dict[str, Any]:
         """Return the answer of an action on the user's proposal, which also gets what it writes.
 
-        Values that are None are left out. Raises as `Served.proposed`.
+        Values that are None are left out. Raises as `Served.run_in_proposal`.
         """
         arguments = {key: value for key, value in given.items() if value is not None}
         await asyncio.to_thread(self.asked.decide, "web propose", name, arguments)
@@ -131,7 +131,7 @@ class Visit(Struct, frozen=True):
         """Return what the browser stores of this base, empty where it stores nothing."""
         return cookies(self.request.headers).get(cookie_name(topic, self.sessions.base), "")
 
-    def shown(self, template: str, status: int = 200, **values: Any) -> Response:
+    def render_page(self, template: str, status: int = 200, **values: Any) -> Response:
         """Render a template, which knows this visit as `visit`, and the words of its language as `say`."""
         say = self.words
         theme = self._read_cookie("theme")
@@ -149,5 +149,5 @@ class Visit(Struct, frozen=True):
 def _run_at_commit(
     answerer: Answerer, commit: str, name: str, arguments: Mapping[str, Any], caller: Caller
 ) -> dict[str, Any]:
-    with answerer.at(commit, caller) as past:
+    with answerer.open_revision(commit, caller) as past:
         return past.run(name, arguments, caller)

@@ -104,16 +104,18 @@ def _list_untracked_files(source: BackupSource, work_tree: _Found, *, in_git: bo
     """List the files that the index does not have, and documents, by their path from the top of the work tree."""
     top, root = work_tree.top, work_tree.top / work_tree.base
 
-    def placed(paths: Iterable[Path]) -> set[str]:
+    def make_relative(paths: Iterable[Path]) -> set[str]:
         return {os.path.relpath(path, top) for path in paths if path.is_relative_to(top)}
 
-    names = placed(source.documents)
+    names = make_relative(source.documents)
     if in_git:
-        names |= bundle.list_untracked(root, [f"{work_tree.base}/", *placed(source.folders)] if work_tree.base else [])
+        names |= bundle.list_untracked(
+            root, [f"{work_tree.base}/", *make_relative(source.folders)] if work_tree.base else []
+        )
         names |= bundle.list_untracked(root, [str(Path(work_tree.base, name)) for name in _TRUTH], ignored=True)
     names = {name for name in names if state.FOLDER not in name.split("/")}
     for state_path in (state.folder_of(root) / name for name in KEPT_STATE):
-        names |= set(_walk(state_path, top)) if state.is_folder(state_path) else placed([state_path])
+        names |= set(_walk(state_path, top)) if state.is_folder(state_path) else make_relative([state_path])
     return names
 
 

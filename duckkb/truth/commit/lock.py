@@ -109,12 +109,12 @@ def hold_lock_beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
     Raises `errors.Unavailable` (E_LOCKED naming the holder, E_IO), and OSError if no lock file can exist.
     """
 
-    def refused(holder: Holder | None, wait_s: float) -> errors.Unavailable:
+    def build_lock_error(holder: Holder | None, wait_s: float) -> errors.Unavailable:
         who = holder or "another process, which does not say its name"
         return _build_error(f"{path} is held by {who}; waited {wait_s:g} s.", "Wait for it, then repeat.", holder)
 
     descriptor = _open_lock(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    with _hold_lock(descriptor, mode, timeout, refused):
+    with _hold_lock(descriptor, mode, timeout, build_lock_error):
         yield
 
 

@@ -254,7 +254,7 @@ def _build_parts(kinds: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> I
             rows = [_build_row(kind, path, {FROM: inner, TO: to}, line) for to, line in links.items()]
         else:
             rows = [_build_row(kind, path, {"path": inner, **extract.fields}, 1)]
-        yield path, Part(path, kind, stamp, digest, PartRows.of(kind, path, rows))
+        yield path, Part(path, kind, stamp, digest, PartRows.from_rows(kind, path, rows))
 
 
 def _can_link(source: DocumentSource, to: str) -> bool:

@@ -79,7 +79,7 @@ class IgnoreFiles:
 
         return cls(_prefix(root), revisions.contents(root, files))
 
-    def changed(self, root: Path, paths: Iterable[str], new: Mapping[str, bytes]) -> "IgnoreFiles":
+    def replace_files(self, root: Path, paths: Iterable[str], new: Mapping[str, bytes]) -> "IgnoreFiles":
         """Return the .gitignore files of a state in which the files at some paths differ: as in `new`, or deleted."""
         ignore_paths = {path for path in paths if is_ignore_file(path)}
         if not ignore_paths:

@@ -119,7 +119,7 @@ class PartLines(Struct):
     flags: bytes = b""
 
     @classmethod
-    def of(cls, rows: Sequence[StoredRow]) -> "PartLines":
+    def from_rows(cls, rows: Sequence[StoredRow]) -> "PartLines":
         """Build the columns of these rows."""
         ids = array("q", [row.record.id for row in rows])
         identities = [encode_identity(row.record.identity) for row in rows]
@@ -158,9 +158,9 @@ class PartRows:
         self._kind, self._path, self._lines = kind, path, lines
 
     @classmethod
-    def of(cls, kind: RecordType, path: str, rows: Sequence[StoredRow] = ()) -> "PartRows":
+    def from_rows(cls, kind: RecordType, path: str, rows: Sequence[StoredRow] = ()) -> "PartRows":
         """Return rows in memory."""
-        return PartRows(kind, path, PartLines.of(rows))
+        return PartRows(kind, path, PartLines.from_rows(rows))
 
     def read(self, start: int = 0, stop: int | None = None) -> PartLines:
         """Return the rows from `start` to `stop` by column."""
@@ -212,7 +212,7 @@ class PartRows:
         """Yield the values of the lines, including ids and times."""
         return map(orjson.loads, self.read().lines)
 
-    def among(self, ids: Container[int]) -> Iterator[StoredRow]:
+    def select_rows(self, ids: Container[int]) -> Iterator[StoredRow]:
         """Yield the rows with these ids, decoded as they are taken."""
         places = [at for at, record_id in enumerate(self.ids) if record_id in ids]
         if len(places) <= _FEW:
@@ -221,7 +221,7 @@ class PartRows:
             lines = self.read()
             yield from (self._build_row(lines, at) for at in places)
 
-    def having(self, text: bytes) -> Iterator[StoredRow]:
+    def find_by_text(self, text: bytes) -> Iterator[StoredRow]:
         """Yield the rows whose lines contain these bytes."""
         lines = self.read()
         return (self._build_row(lines, at) for at, line in enumerate(lines.lines) if text in line)
@@ -245,7 +245,7 @@ class PartRows:
 
     def laid(self, items: "Sequence[int | StoredRow]") -> "PartRows":
         """Return the rows of the part with these lines: a number is the place of a present row, a row is new."""
-        now, new = self.read(), PartLines.of([item for item in items if not isinstance(item, int)])
+        now, new = self.read(), PartLines.from_rows([item for item in items if not isinstance(item, int)])
         new_places = iter(range(len(new.ids)))
         places = [(now, item) if isinstance(item, int) else (new, next(new_places)) for item in items]
         columns = PartLines(
@@ -285,7 +285,7 @@ class Stamp(Struct, frozen=True):
     ctime_ns: int = 0
 
     @classmethod
-    def of(cls, status: os.stat_result, read_ns: int) -> "Stamp":
+    def from_status(cls, status: os.stat_result, read_ns: int) -> "Stamp":
         """Return the stamp of a file read at `read_ns`."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino, read_ns, status.st_ctime_ns)
 
@@ -412,5 +412,9 @@ def part_of(path: str, kind: RecordType, raw: bytes, limits: Limits, stamp: Stam
     lines = Lines(path, kind, limits)
     lines.read(raw)
     order = [row.order for row in lines.rows]
-    rows, findings, is_in_order = PartRows.of(kind, path, lines.rows), tuple(lines.findings), order == sorted(order)
+    rows, findings, is_in_order = (
+        PartRows.from_rows(kind, path, lines.rows),
+        tuple(lines.findings),
+        order == sorted(order),
+    )
     return Part(path, kind, stamp, hashlib.sha256(raw).hexdigest(), rows, findings, lines.canonical, is_in_order)

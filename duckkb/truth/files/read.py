@@ -139,9 +139,9 @@ def _read_file(root: Path, file: str, kinds: Mapping[str, RecordType], limits: L
         message = f"the file cannot be read: {error.strerror}"
         for path, kind in kinds.items():
             finding = Finding("E_IO", message, path, remedy=CODES["E_IO"].remedy if is_part_file else PERMISSION)
-            yield Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.of(kind, path), (finding,))
+            yield Part(path, kind, Stamp(-1, 0, 0, 0), "", PartRows.from_rows(kind, path), (finding,))
         return
-    for part in parts_at(kinds, raw, limits, Stamp.of(status, read_ns)).values():
+    for part in parts_at(kinds, raw, limits, Stamp.from_status(status, read_ns)).values():
         is_cut = is_part_file and not part.rows and not part.findings and is_cut_off(raw)
         yield _mark_empty(part, root) if is_cut else part
 
@@ -236,7 +236,7 @@ def _has_other_bytes(tree: Tree, root: Path, path: str, part: Part, status: os.s
     if hashlib.sha256(raw).hexdigest() != part.digest:
         return True
     # The same bytes, read later: after the clock's granularity has passed, the stamp alone vouches for them.
-    tree.parts[path] = replace(part, stamp=Stamp.of(new_status, read_ns))
+    tree.parts[path] = replace(part, stamp=Stamp.from_status(new_status, read_ns))
     return False
 
 

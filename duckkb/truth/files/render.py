@@ -55,7 +55,7 @@ class RenderedPart(Struct, frozen=True):
     rows: PartRows
     come: Sequence[StoredRow] = ()
 
-    def stored(self, status: os.stat_result) -> Part | None:
+    def build_part(self, status: os.stat_result) -> Part | None:
         """Return the part as it lies on disk once written, for `Tree.replace`; None if it was deleted."""
         if self.data is None:
             return None
@@ -93,7 +93,7 @@ def render(
     for (_, day), records in sorted(inserts.items()):
         draft.place(day, sorted(records, key=lambda record: identity_key(record.identity)), writer)
     _raise_unfit(draft.unfit)
-    return draft.rendered()
+    return draft.render_parts()
 
 
 def fmt_parts(tree: Tree) -> list[RenderedPart]:
@@ -105,7 +105,7 @@ def fmt_parts(tree: Tree) -> list[RenderedPart]:
     for part in tree.parts.values():
         if not (part.canonical and part.sorted):
             draft.touch(part.path)
-    return draft.rendered()
+    return draft.render_parts()
 
 
 def compact_parts(tree: Tree, before: str, limits: Writer) -> list[RenderedPart]:
@@ -183,7 +183,7 @@ class _Draft:
         self._kinds[path] = self._tree.parts[path].kind
 
     def holds(self, record: Record) -> bool:
-        return bool(self._tree.stored(self._kind(record), record.identity))
+        return bool(self._tree.find_lines(self._kind(record), record.identity))
 
     def put(self, record: Record, path: str) -> None:
         """Add a record to a part, even if it is full."""
@@ -193,7 +193,7 @@ class _Draft:
     def change(self, old: Record, new: Record | None, path: str | None = None) -> None:
         """Put `new` at the place of the first line of `old`, or into another part; remove every line of `old`."""
         kind = self._kind(old)
-        lines = self._tree.stored(kind, old.identity)
+        lines = self._tree.find_lines(kind, old.identity)
         if not lines:
             suggestion = CODES["E_STALE"].remedy
             raise Conflict(f"{_describe_record(old)} is no longer there", code="E_STALE", suggestion=suggestion)
@@ -221,7 +221,7 @@ class _Draft:
             self._come[path].append(StoredRow(record, line, path, 0))
             count, size = count + 1, size + len(line) + 1
 
-    def rendered(self) -> list[RenderedPart]:
+    def render_parts(self) -> list[RenderedPart]:
         parts = (self._render(path, kind) for path, kind in sorted(self._kinds.items(), key=itemgetter(0)))
         return [part for part in parts if part]
 
@@ -263,7 +263,7 @@ class _Draft:
         """Return the new rows of a part, in order."""
         part, come = self._tree.parts.get(path), self._come.get(path, [])
         if part is None:
-            return PartRows.of(kind, path).laid(sorted(come, key=_order))
+            return PartRows.from_rows(kind, path).laid(sorted(come, key=_order))
         rows = part.rows
         items = [self._complete_line(rows, at) for at in rows.kept(self._gone.get(path, ()))]
 
@@ -283,7 +283,7 @@ class _Draft:
         row = rows[at]
         kind = self._tree.parts[row.path].kind
         record = self._tree.get(kind, row.record.identity)
-        is_alone = len(self._tree.stored(kind, row.record.identity)) == 1
+        is_alone = len(self._tree.find_lines(kind, row.record.identity)) == 1
         return record if record and is_alone else row
 
     def _render(self, path: str, kind: RecordType) -> RenderedPart | None:
@@ -309,7 +309,7 @@ def _join_parts(parts: Sequence[Part], limits: Writer) -> Iterator[RenderedPart]
         return
     for number, part in enumerate(sorted(parts, key=_parse_number)):
         heap = heaps[number] if number < len(heaps) else []
-        part_rows = PartRows.of(part.kind, part.path).laid(heap)
+        part_rows = PartRows.from_rows(part.kind, part.path).laid(heap)
         yield RenderedPart(part.path, part.kind, part.digest, part_rows.read().text or None, part_rows)
 
 

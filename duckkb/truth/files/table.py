@@ -99,7 +99,7 @@ class Table:
         identity_text = _spell(identity)
         return None if identity_text is None else self._find_row(identity_text)
 
-    def by_id(self, record_id: int) -> StoredRow | None:
+    def find_by_id(self, record_id: int) -> StoredRow | None:
         return self._find_row(record_id)
 
     def id_of(self, identity: Identity) -> int | None:
@@ -250,7 +250,7 @@ class MendedTable:
         row = self._moved.get(identity) or self._joined.get(identity)
         return row or next(iter(self._stored.get(identity, ())), None)
 
-    def by_id(self, record_id: int) -> StoredRow | None:
+    def find_by_id(self, record_id: int) -> StoredRow | None:
         return self.get(self._owners[record_id]) if record_id in self._owners else None
 
     def lines(self, identity: Identity) -> tuple[StoredRow, ...]:

@@ -100,7 +100,7 @@ class Tree:
         self._wiki: dict[str, WikiLinks] = {}  # by edge type
         self._turn = RLock()  # a single thread builds an index that several request
 
-    def narrowed(self, ontology: Ontology) -> "Tree":
+    def narrow(self, ontology: Ontology) -> "Tree":
         """Return a tree of fewer types with the same records: its readers cannot tell that there are others. Valid
         until the next `replace`. It has the findings that concern all parts or parts of these types.
         """
@@ -154,8 +154,8 @@ class Tree:
     def get(self, kind: RecordType, identity: Identity) -> StoredRow | None:
         return self._table(kind).get(identity)
 
-    def by_id(self, kind: RecordType, record_id: int) -> StoredRow | None:
-        return self._table(kind).by_id(record_id)
+    def find_by_id(self, kind: RecordType, record_id: int) -> StoredRow | None:
+        return self._table(kind).find_by_id(record_id)
 
     def id_of(self, kind: RecordType, identity: Identity) -> int | None:
         """Return the id of a record; None if it does not exist."""
@@ -170,17 +170,17 @@ class Tree:
         table = self._table(kind)
         if isinstance(table, Table):
             return table.identity(record_id)
-        row = table.by_id(record_id)
+        row = table.find_by_id(record_id)
         return row.record.identity if row is not None else None
 
-    def among(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
+    def select_rows(self, kind: RecordType, ids: Container[int]) -> Iterator[StoredRow]:
         """Yield the records of a type with these ids, in the order of their identities. Decodes only records that
         are taken, but all of an unsorted part.
         """
         if self._table(kind).is_mended:
             return iter(sorted((row for row in self.rows(kind) if row.record.id in ids), key=_build_sort_key))
         parts = (
-            part.rows.among(ids) if part.sorted else iter(sorted(part.rows.among(ids), key=_build_sort_key))
+            part.rows.select_rows(ids) if part.sorted else iter(sorted(part.rows.select_rows(ids), key=_build_sort_key))
             for part in self.parts_of(kind)
         )
         return heapq.merge(*parts, key=_build_sort_key)
@@ -205,7 +205,7 @@ class Tree:
         """
         if self._table(kind).is_mended:
             return (row for row in self.rows(kind) if text in row.line)
-        return (row for part in self.parts_of(kind) for row in part.rows.having(text))
+        return (row for part in self.parts_of(kind) for row in part.rows.find_by_text(text))
 
     def records(self, kind: RecordType) -> Iterator[Record]:
         """Yield the records of a type, in the order of `rows`."""
@@ -215,7 +215,7 @@ class Tree:
         for part in self.parts_of(kind):
             yield from part.rows.records
 
-    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
+    def iter_by_identity(self, kind: RecordType, behind: Identity | None = None) -> Iterator[StoredRow]:
         """Yield the records of a type in the order of their identities, from the first after `behind`. Decodes
         only records that are taken, but all of an unsorted part.
         """
@@ -238,7 +238,7 @@ class Tree:
     def count(self, kind: RecordType) -> int:
         return len(self._table(kind))
 
-    def stored(self, kind: RecordType, identity: Identity) -> tuple[StoredRow, ...]:
+    def find_lines(self, kind: RecordType, identity: Identity) -> tuple[StoredRow, ...]:
         """Return the lines of a record as they stand in files, in path order."""
         return self._table(kind).lines(identity)
 
@@ -407,11 +407,11 @@ class Tree:
         if name not in types:
             return ()
         ends = self._edge_ends(kind)
-        typed_edges, bare = ends.at(side, TypedEnd(name, _pick_scalars(identity))), bare_end(identity)
+        typed_edges, bare = ends.find_edges(side, TypedEnd(name, _pick_scalars(identity))), bare_end(identity)
         candidates = self._find_candidates(bare, types) if len(types) > 1 else []
         if candidates and name not in candidates:
             return typed_edges
-        bare_edges = ends.at(side, bare)
+        bare_edges = ends.find_edges(side, bare)
         if side == "in" and kind.source is not None:
             bare_edges = sorted({*bare_edges, *self._index_wiki(kind).edges_to(str(identity[0]))}, key=identity_key)
         return (
@@ -523,7 +523,7 @@ class EdgeEnds:
                 self._sorted.pop(key, None)
                 self._at.setdefault(key, set()).add(identity)
 
-    def at(self, side: Side, component: Component) -> Sequence[Identity]:
+    def find_edges(self, side: Side, component: Component) -> Sequence[Identity]:
         """Return the sorted identities of the edges that leave (`out`) or reach (`in`) this end as it is written."""
         key = side, component
         if (cached_edges := self._sorted.get(key)) is not None:

@@ -37,7 +37,7 @@ class RulesByTable(Struct, frozen=True):
 
     tables: Mapping[Key, MergeRules] = {}
 
-    def of(self, key: Key) -> MergeRules:
+    def get_rules(self, key: Key) -> MergeRules:
         return self.tables.get(key) or MergeRules(granularity="record", name=key[1], known=False)
 
     def rename_tables(self, former: Mapping[Key, Key]) -> "RulesByTable":

@@ -181,7 +181,7 @@ def check_lane(lane: Any, read: LexicalQuery, turn: int) -> bool:
         lane.lexical.chunk(read, hit.id) in {(e.field, e.seq) for e in lane.rows[hit.id].entries} or not hit.score
         for hit in hits
     )
-    out = lane.lexical.excluded(read)
+    out = lane.lexical.find_excluded_ids(read)
     assert out.isdisjoint(found), (out, found)
     if turn % 5 == 0:
         whole = lane.lexical.ask(read, 1_000, allowed)

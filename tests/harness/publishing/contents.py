@@ -34,7 +34,7 @@ def _lance_contents(url: str) -> dict[str, Any]:
     from duckkb.lanes.targets.lance.address import LanceAddress
     from duckkb.lanes.targets.lance.store import Store
 
-    store = Store(LanceAddress.of(url))
+    store = Store(LanceAddress.parse(url))
     head = store.head()
     assert head is not None, "something is published"
     found: dict[str, Any] = {"target": (head.watermark.commit, head.watermark.fingerprint), "record": []}
@@ -42,14 +42,14 @@ def _lance_contents(url: str) -> dict[str, Any]:
     for name, state in sorted(head.kinds.items()):
         found[f"kind {name}"] = (state.count, state.lengths, state.vectors, state.said, state.notes)
         for table, (held, version, _) in state.tables.items():
-            rows = [sorted(row.items()) for row in store.at(held, version).search().to_arrow().to_pylist()]
+            rows = [sorted(row.items()) for row in store.open_version(held, version).search().to_arrow().to_pylist()]
             if rows:  # a table that lost all of its rows is as one that never was
                 found.setdefault(table, []).extend(sorted(((name, row) for row in rows), key=repr))
     return found
 
 
 def _postgres_contents(url: str) -> dict[str, Any]:
-    address = Address.of(url)
+    address = Address.parse(url)
     with psycopg.connect(address.database.url) as connection:
         statement = "SELECT commit, fingerprint, build FROM duckkb.target WHERE source = %s"
         row = connection.execute(statement, [address.source]).fetchone()
@@ -63,7 +63,7 @@ def _postgres_contents(url: str) -> dict[str, Any]:
 
 def builds(url: str) -> list[str]:
     """The schemas that lie there."""
-    with psycopg.connect(Address.of(url).database.url) as connection:
+    with psycopg.connect(Address.parse(url).database.url) as connection:
         rows = connection.execute(
             "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'duckkb\\_%' ORDER BY 1"
         ).fetchall()

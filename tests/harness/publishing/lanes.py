@@ -58,11 +58,11 @@ class PublishedHeld(Held):
         return _Asked(self._target, self._lane(kind).vectors)
 
     def where(self, kind: RecordType, condition: str) -> IdSet:
-        with self._target.reading():
+        with self._target.open_publication():
             return self._sql.where(kind, condition)
 
     def sql(self, statement: str, limits: SqlLimits) -> SqlResult:
-        with self._target.reading():
+        with self._target.open_publication():
             return self._sql.sql(statement, limits)
 
     def fill(self, kind: RecordType, made: Mapping[bytes, np.ndarray]) -> None:
@@ -74,7 +74,7 @@ class PublishedHeld(Held):
         self._target.close()
 
     def _lane(self, kind: RecordType) -> Any:
-        with self._target.reading():
+        with self._target.open_publication():
             return self._target.lanes(kind, self.rows(kind), TOKENIZER, Settings())
 
     def _publish(self, types: Sequence[TypeDelta], *, is_whole: bool = False) -> None:
@@ -93,7 +93,7 @@ class _Asked:
 
     def __getattr__(self, name: str) -> Any:
         def ask(*given: Any) -> Any:
-            with self._target.reading():
+            with self._target.open_publication():
                 return getattr(self._asked, name)(*given)
 
         return ask

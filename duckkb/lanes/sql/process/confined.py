@@ -182,7 +182,7 @@ class Confined(Engine):
 
     def _read(self, statement: str, seconds: float, take: "Take[Result]") -> Result:
         """Run a statement in a read-only transaction within the time limit, and pass its result to `take`."""
-        remaining_seconds = self._left(seconds)
+        remaining_seconds = self._limit_seconds(seconds)
         with self._guard_connection(seconds) as connection:
             connection.execute(f"SET max_execution_time={max(1, int(remaining_seconds * 1000))}")
             connection.execute("BEGIN TRANSACTION READ ONLY")

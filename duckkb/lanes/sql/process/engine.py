@@ -63,7 +63,7 @@ class Engine(ABC):
         self.shown.clear()
 
     @contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
+    def limit_time(self, seconds: float) -> Iterator[None]:
         """Limit all calls in the block to `seconds` together."""
         self._given, self._end = seconds, monotonic() + seconds
         try:
@@ -71,7 +71,7 @@ class Engine(ABC):
         finally:
             self._given = None
 
-    def _left(self, seconds: float) -> float:
+    def _limit_seconds(self, seconds: float) -> float:
         """Return `seconds`, or the time that the deadlines leave; raises `errors.Unavailable` (E_LIMIT, E_TIMEOUT)
         if none is left.
         """

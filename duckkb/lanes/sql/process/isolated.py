@@ -95,7 +95,7 @@ class Isolated(Engine):
         self._ask("define", statement)
 
     def ids(self, statement: str, seconds: float) -> IdSet:
-        return IdSet.of(map(int, self._ask("ids", statement, seconds=seconds)))
+        return IdSet.from_ids(map(int, self._ask("ids", statement, seconds=seconds)))
 
     def rows(self, statement: str, limits: SqlLimits) -> SqlResult:
         columns, rows, truncated = self._ask("rows", statement, limits.rows, limits.bytes, seconds=limits.seconds)
@@ -141,7 +141,7 @@ class Isolated(Engine):
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise make_engine_error()
-        seconds = self._left(seconds)
+        seconds = self._limit_seconds(seconds)
         waits_for_start = not self._ready and self._given is None
         patience = seconds + GRACE_SECONDS + (LONGEST_SECONDS if waits_for_start else 0)
         end = monotonic() + patience

@@ -172,7 +172,7 @@ def _list_fields(source: Source, expected_form: str, node: Any) -> Iterator[tupl
         raise _build_unknown_error(source, ", ".join(sorted(node.keys() ^ form.fields.keys())))
     parts = _NAMED.get(str(node.get("class") or node.get("type")))
     if parts and not _is_path(node["qualified_name"], [node[part] for part in parts]):
-        raise source.refused("a qualified name", "use bare names", node)
+        raise source.build_refusal("a qualified name", "use bare names", node)
     return ((field_form, node[field]) for field, field_form in form.fields.items())
 
 
@@ -184,11 +184,11 @@ def _find_form(source: Source, expected_form: str, node: Any) -> Form:
     name = str(node.get("class" if expected_form == "expression" else "type"))
     form = _parse_forms().get((expected_form, name))
     if form is None and expected_form == "table":
-        raise source.refused(f"{name.lower().replace('_', ' ')} in FROM", "name a runtime table")
+        raise source.build_refusal(f"{name.lower().replace('_', ' ')} in FROM", "name a runtime table")
     if form is None and expected_form == "query":
-        raise source.refused("this kind of query", 'duckkb sql "SHOW TABLES"')
+        raise source.build_refusal("this kind of query", 'duckkb sql "SHOW TABLES"')
     if form is None and expected_form == "modifier":
-        raise source.refused("this clause", "leave it out")
+        raise source.build_refusal("this clause", "leave it out")
     if form is None or (form.types and node.get("type") not in form.types):
         raise refuse_expression(source, node)
     return form
@@ -201,7 +201,7 @@ def _is_path(name: Any, parts: Sequence[Any]) -> bool:
 
 
 def _build_unknown_error(source: Source, construct: str) -> Exception:
-    return source.refused(f"this construct ({construct})", "say it in another way")
+    return source.build_refusal(f"this construct ({construct})", "say it in another way")
 
 
 @cache

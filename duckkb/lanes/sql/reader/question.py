@@ -120,7 +120,7 @@ def _build_query(engine: Engine, source: Source, tree: Any, tables: Iterable[str
     again = TreeReader(again_source, dict.fromkeys(tables, lambda: None), again=True)
     try:
         if _count_expressions(tree, {}) > (_MOST_IN_FILTER if source.is_filter else _MOST_IN_STATEMENT):
-            raise source.refused("so many repeated parts", "Make the condition simpler.")
+            raise source.build_refusal("so many repeated parts", "Make the condition simpler.")
         sql = engine.unparse(tree)
         written_tree = engine.parse(sql)
         check_forms(again_source, written_tree)
@@ -136,7 +136,7 @@ def _build_write_error(source: Source, error: Rejected) -> FilterError:
     """Return the error for a tree that the engine does not write as a statement."""
     if error.reason == "deep":
         return too_deep(source)
-    return source.refused("a construct that cannot be written back", "say it in another way")
+    return source.build_refusal("a construct that cannot be written back", "say it in another way")
 
 
 def _print_node(engine: Engine, node: Node) -> str:
@@ -168,15 +168,19 @@ def _add_advice(
         if table_columns is not None:
             from duckkb.lanes.sql.reader.advice import Slip, advise
 
-            def reserved(text: str) -> list[str]:
+            def list_reserved_words(text: str) -> list[str]:
                 """Return the field names in a text that are reserved words, such as `order` or `from`."""
                 names = {name.casefold() for name in table_columns.names}
                 words = dict.fromkeys(re.findall(r'(?<!["\w.])[^\W\d]\w*', text[:MAX_FILTER]))
                 return [word for word in words if word.casefold() in names and is_reserved(engine, word)]
 
             with suppress(Unavailable):  # a correction that takes too long to try is not suggested; the refusal stands
-                command = advise(Slip(source, table_columns, ask, reserved), error)
-                if not command and error.details.get("construct") == "syntax" and (words := reserved(source.text)):
+                command = advise(Slip(source, table_columns, ask, list_reserved_words), error)
+                if (
+                    not command
+                    and error.details.get("construct") == "syntax"
+                    and (words := list_reserved_words(source.text))
+                ):
                     names = ", ".join(map(quote_identifier, words[:5]))
                     command = f"put field names that are words of SQL in double quotes: {names}"
                 error.suggestion = command or error.suggestion

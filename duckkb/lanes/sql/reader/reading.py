@@ -103,7 +103,7 @@ class TreeReader:
 
     def _select(self, node: Any, scope: Scope) -> Sequence[Term]:
         if node.get("sample"):
-            raise self._source.refused("a sample", "use LIMIT")
+            raise self._source.build_refusal("a sample", "use LIMIT")
         self._read_table(node["from_table"], scope)
         scope.aliases = {item["alias"].casefold() for item in node["select_list"] if item.get("alias")}
         selected_terms = [self.term(item, scope) for item in node["select_list"]]
@@ -164,7 +164,7 @@ class TreeReader:
     def _set_operation(self, node: Any, around: Scope) -> None:
         branches = [node[key] for key in ("left", "right") if node.get(key)] or node.get("children", [])
         if not branches:
-            raise self._source.refused("this kind of query", 'duckkb sql "SHOW TABLES"')
+            raise self._source.build_refusal("this kind of query", 'duckkb sql "SHOW TABLES"')
         for branch in branches:
             self.query(branch, around)
         result = Scope(around)
@@ -174,7 +174,7 @@ class TreeReader:
 
     def _read_table(self, table: Any, scope: Scope) -> None:
         if table.get("sample"):
-            raise self._source.refused("a sample", "use LIMIT")
+            raise self._source.build_refusal("a sample", "use LIMIT")
         match table["type"]:
             case "EMPTY":
                 return
@@ -195,14 +195,16 @@ class TreeReader:
             case "SHOW_REF" if table["query"] and not table["table_name"] and table["show_type"] in allowed.SHOWN:
                 self.query(table["query"], scope)
             case "TABLE_FUNCTION":
-                raise self._source.refused("a table function", "only the runtime tables can be read")
+                raise self._source.build_refusal("a table function", "only the runtime tables can be read")
             case table_type:
-                raise self._source.refused(f"{table_type.lower().replace('_', ' ')} in FROM", "name a runtime table")
+                raise self._source.build_refusal(
+                    f"{table_type.lower().replace('_', ' ')} in FROM", "name a runtime table"
+                )
         scope.add(table.get("alias", ""), None)
 
     def _read_base_table(self, table: Any, scope: Scope) -> None:
         if table.get("schema_name") or table.get("catalog_name") or table.get("at_clause"):
-            raise self._source.refused("a qualified table name", "use the bare name of a runtime table")
+            raise self._source.build_refusal("a qualified table name", "use the bare name of a runtime table")
         name = table["table_name"]
         columns = None
         if name.casefold() not in scope.queries:
@@ -231,14 +233,14 @@ class TreeReader:
             return term
         advice = "list_contains(LIST, VALUE), or len(LIST) > 0" if is_list(term.kind) else "Compare it with something."
         subject = "a structure" if term.kind == ANY else name_kind(term.kind)
-        raise self._source.refused(f"{subject} where a condition belongs", advice, node)
+        raise self._source.build_refusal(f"{subject} where a condition belongs", advice, node)
 
     def term(self, node: Node, scope: Scope) -> Term:
         """Read any expression; errors get the place of the innermost node with a known place."""
         name = node["class"]
         alone = allowed.STATEMENTS_ALONE.get(name) or allowed.STATEMENTS_ALONE.get(node["type"])
         if alone and self._source.is_filter:
-            raise self._source.refused(alone, "Use comparisons over fields and constants.", node)
+            raise self._source.build_refusal(alone, "Use comparisons over fields and constants.", node)
         try:
             visit: Callable[[Node, Scope], Term] = getattr(self, f"_visit_{name.lower()}", self._visit_default)
             return visit(node, scope)
@@ -290,7 +292,7 @@ class TreeReader:
         self._refuse_bare_dates(right, node["left"])
         has_null = any(side.constant and side.kind == "null" for side in (left, right))
         if has_null and self._is_where and not self._again and "DISTINCT" not in node["type"]:
-            raise self._source.refused(
+            raise self._source.build_refusal(
                 "a comparison with NULL", "no value equals NULL: say IS NULL or IS NOT NULL", node
             )
         if left.kind == right.kind == "json" and not self._again:
@@ -303,7 +305,7 @@ class TreeReader:
         """Refuse a date without quotes: it is a subtraction, which only compares with numbers."""
         bare = next((date for sibling in siblings if (date := bare_date(sibling))), "")
         if bare and not term.is_numeric and not self._again:
-            raise self._source.refused(f"the date {bare} without quotes, which is arithmetic", f"write '{bare}'")
+            raise self._source.build_refusal(f"the date {bare} without quotes, which is arithmetic", f"write '{bare}'")
 
     def _visit_conjunction(self, node: Node, scope: Scope) -> Term:
         return Term({**node, "children": [self.condition(child, scope).whole for child in node["children"]]}, "boolean")
@@ -393,7 +395,7 @@ class TreeReader:
             or (parameters and name not in _SIZED)
             or not all(child.get("literal", {}).get("kind") == "INTEGER" for child in parameters)
         ):
-            raise self._source.refused(
+            raise self._source.build_refusal(
                 "a CAST to this type", "use VARCHAR, BIGINT, INTEGER, DOUBLE, DECIMAL, BOOLEAN, DATE, TIMESTAMP or JSON"
             )
         for child in inner:
@@ -405,7 +407,7 @@ class TreeReader:
         if name == "if" and len(arguments) == 3:
             return self._visit_case(case_node([(arguments[0], arguments[1])], arguments[2]), scope)
         if name == "row" and not arguments:  # `field IN ()`
-            raise self._source.refused("nothing in brackets", "IN takes at least one value", node)
+            raise self._source.build_refusal("nothing in brackets", "IN takes at least one value", node)
         if self._is_where and not arguments and (moment := self._find_moment(name)):
             return moment
         takes_functions = name.endswith(_LAMBDAS)
@@ -416,7 +418,7 @@ class TreeReader:
             for child in arguments
         ]
         typed = self._should_convert(*terms)
-        known_call = self._made(node, name, terms) if typed else None
+        known_call = self._build_call(node, name, terms) if typed else None
         if known_call is not None:
             return known_call
         kind = functions.result_kind(name, terms) if typed else ANY
@@ -425,7 +427,7 @@ class TreeReader:
         soft = functions.soften(name, call) if typed and self._is_where else call
         return Term(soft, kind, A_LIST if is_list(kind) else name)
 
-    def _made(self, node: Node, name: str, terms: Sequence[Term]) -> Term | None:
+    def _build_call(self, node: Node, name: str, terms: Sequence[Term]) -> Term | None:
         """Return the call of a function with known kinds."""
         if name in _JSON_CALLS and len(terms) == 2:
             step_term = arrow(name, *terms)
@@ -435,7 +437,7 @@ class TreeReader:
         if name in allowed.ESCAPED and len(terms) == 3:
             return functions.like(name, terms)
         if name == "regexp_full_match" and len(terms) == 2 and _HALF_ANCHORED.fullmatch(str(terms[1].value)):
-            raise self._source.refused(
+            raise self._source.build_refusal(
                 "a pattern with one anchor for SIMILAR TO, which matches whole texts",
                 "regexp_matches(FIELD, PATTERN)",
                 node,
@@ -445,26 +447,26 @@ class TreeReader:
     def _check_function_name(self, node: Node) -> str:
         name = str(node["function_name"]).lower()
         if node["catalog"] or node["schema"]:
-            raise self._source.refused("a qualified function", "call functions by their bare name", node)
+            raise self._source.build_refusal("a qualified function", "call functions by their bare name", node)
         is_known = name in (allowed.OPERATORS if node.get("is_operator") else allowed.FUNCTIONS)
         if not is_known:
             word = name if name.isidentifier() else "of this operator" if not node.get("is_operator") else name
-            raise self._source.refused(
+            raise self._source.build_refusal(
                 f"the {'operator' if node.get('is_operator') else 'function'} {word}",
                 "use plain functions of texts, numbers, dates, lists and JSON",
                 node,
             )
         if name not in allowed.TAKE_NAMES and any(argument["name"] for argument in node["arguments"]):
-            raise self._source.refused(f"a named argument of {name}", "give arguments by their place", node)
+            raise self._source.build_refusal(f"a named argument of {name}", "give arguments by their place", node)
         if [argument["name"] for argument in node["arguments"]] == ["filter", "result"] and not self._source.place(
             node
         ):
-            raise self._source.refused("a list comprehension with IF", "list_filter(LIST, lambda x: CONDITION)")
+            raise self._source.build_refusal("a list comprehension with IF", "list_filter(LIST, lambda x: CONDITION)")
         orders = (node.get("order_bys") or {}).get("orders")
         if self._source.is_filter and (
             name in allowed.AGGREGATES | {"unnest"} or node.get("filter") or node.get("distinct") or orders
         ):
-            raise self._source.refused(f"the function {name} over many records", "use it with sql", node)
+            raise self._source.build_refusal(f"the function {name} over many records", "use it with sql", node)
         return name
 
     def _visit_window(self, node: Node, scope: Scope) -> Term:
@@ -491,7 +493,7 @@ class TreeReader:
     def _visit_lambda(self, node: Node, scope: Scope) -> Term:
         """Read a lambda, or `field -> 'key'`, which the parser takes for a lambda wherever a lambda may occur."""
         if node["expr"]["class"] != "CONSTANT" or node["syntax_type"] == "LAMBDA_KEYWORD":
-            raise self._source.refused("a lambda", "For JSON write (field -> 'key'), with the brackets.", node)
+            raise self._source.build_refusal("a lambda", "For JSON write (field -> 'key'), with the brackets.", node)
         term = self.term(node["lhs"], scope)
         if not self._should_convert(term) or term.kind == ANY:
             return Term({**node, "lhs": term.whole}, ANY)
@@ -500,7 +502,7 @@ class TreeReader:
     def _visit_collate(self, node: Node, scope: Scope) -> Term:
         term = self.term(node["child"], scope)
         if self._should_convert(term) and term.kind not in ("text", "json", ANY):
-            raise self._source.refused(f"{name_kind(term.kind)} with COLLATE", "CAST it to VARCHAR.", node)
+            raise self._source.build_refusal(f"{name_kind(term.kind)} with COLLATE", "CAST it to VARCHAR.", node)
         return Term({**node, "child": plain(term).whole}, "text" if term.kind == "json" else term.kind, term.name)
 
     def _visit_subquery(self, node: Node, scope: Scope) -> Term:

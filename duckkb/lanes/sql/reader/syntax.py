@@ -36,7 +36,7 @@ class Source(Struct, frozen=True):
     def code(self) -> str:
         return "E_FILTER" if self.is_filter else "E_SQL"
 
-    def refused(self, construct: str, advice: str, node: Node | None = None) -> FilterError:
+    def build_refusal(self, construct: str, advice: str, node: Node | None = None) -> FilterError:
         """Return the error for an unsupported construct, with its place if the tree knows it."""
         position = self.place(node) if node else None
         where = f" at character {position}" if position else ""
@@ -61,16 +61,16 @@ class Source(Struct, frozen=True):
     def check(self) -> None:
         """Refuse a text that no parser should see."""
         if self.is_filter and not self.text.strip():
-            raise self.refused("an empty condition", "Write a comparison, for example: year >= 2020")
+            raise self.build_refusal("an empty condition", "Write a comparison, for example: year >= 2020")
         if "\0" in self.text:
-            raise self.refused("a NUL character", "Remove it.")
+            raise self.build_refusal("a NUL character", "Remove it.")
         try:
             size = len(self.text.encode())
         except UnicodeEncodeError:
-            raise self.refused("a lone surrogate", "Write the whole character.") from None
+            raise self.build_refusal("a lone surrogate", "Write the whole character.") from None
         most = MAX_FILTER if self.is_filter else MAX_STATEMENT
         if size > most:
-            raise self.refused(f"more than {most:,} bytes", "Make it shorter.")
+            raise self.build_refusal(f"more than {most:,} bytes", "Make it shorter.")
 
 
 def parse_condition(engine: Engine, source: Source) -> tuple[Any, Node]:
@@ -83,9 +83,9 @@ def parse_condition(engine: Engine, source: Source) -> tuple[Any, Node]:
         raise _build_syntax_error(source, answer)
     if engine.parse(f"{_HEAD}{source.text}\n").get("error"):
         # `a = 1) OR (b = 2` parses only because the brackets around it are ours
-        raise source.refused("unbalanced brackets", "Close the brackets in the order in which they were opened.")
+        raise source.build_refusal("unbalanced brackets", "Close the brackets in the order in which they were opened.")
     if len(answer["statements"]) != 1:
-        raise source.refused("several statements", "Give one condition.")
+        raise source.build_refusal("several statements", "Give one condition.")
     return answer, _extract_condition(source, answer["statements"][0])
 
 
@@ -97,9 +97,9 @@ def parse_statement(engine: Engine, source: Source) -> Any:
         raise _build_syntax_error(source, answer)
     count = len(answer["statements"])
     if count != 1:
-        raise source.refused("several parts" if count else "nothing in it", "give exactly one SELECT")
+        raise source.build_refusal("several parts" if count else "nothing in it", "give exactly one SELECT")
     if answer["statements"][0].get("named_param_map"):
-        raise source.refused("parameters", "write the values as constants")
+        raise source.build_refusal("parameters", "write the values as constants")
     return answer
 
 
@@ -113,15 +113,15 @@ def _build_syntax_error(source: Source, answer: Node) -> FilterError:
         case "nesting":
             return too_deep(source)
         case "size":
-            return source.refused("so many terms or grouping sets", "make the statement shorter")
+            return source.build_refusal("so many terms or grouping sets", "make the statement shorter")
         case "not implemented" if not source.is_filter:
-            return source.refused("anything but SELECT, SHOW TABLES and DESCRIBE", 'duckkb sql "SHOW TABLES"')
+            return source.build_refusal("anything but SELECT, SHOW TABLES and DESCRIBE", 'duckkb sql "SHOW TABLES"')
     error_offset = answer.get("position")
     position = source.character(int(error_offset)) if error_offset is not None else None
     if sign := _NOTHING_BEHIND.search(source.text[: position + 1] if position else source.text):
         offset = len(source.text[: sign.start()].encode()) + (len(_HEAD) + 1 if source.is_filter else 0)
         place = {"query_location": offset}
-        return source.refused(f"nothing behind the operator {sign[1]}", "write what it compares with", place)
+        return source.build_refusal(f"nothing behind the operator {sign[1]}", "write what it compares with", place)
     where = f" at character {position}" if position else ""
     advice = "check quotes, brackets and operators; strings take single quotes, odd field names double ones"
     word, _, tail = source.text.strip().partition(" ")
@@ -141,14 +141,14 @@ def refuse_expression(source: Source, node: Node) -> FilterError:
     name, kind = str(node.get("class")), str(node.get("type"))
     if name == "OPERATOR":
         word = kind.removeprefix("OPERATOR_").lower().replace("_", " ")
-        return source.refused(f"the operator {word}", "Use comparisons.", node)
+        return source.build_refusal(f"the operator {word}", "Use comparisons.", node)
     word = {"PARAMETER": "a parameter"}.get(name, f"a {name.lower().replace('_', ' ')}")
-    return source.refused(word, "Use comparisons over fields and constants.", node)
+    return source.build_refusal(word, "Use comparisons over fields and constants.", node)
 
 
 def too_deep(source: Source) -> FilterError:
     """Return the error for a tree that is too deep to walk."""
-    return source.refused("so many levels of nesting", "make it flatter")
+    return source.build_refusal("so many levels of nesting", "make it flatter")
 
 
 def _extract_condition(source: Source, statement: Node) -> Node:
@@ -165,7 +165,7 @@ def _extract_condition(source: Source, statement: Node) -> Node:
     )
     condition: Node | None = node.get("where_clause")
     if not plain or not condition:
-        raise source.refused("more than one condition", "Give one condition without clauses around it.")
+        raise source.build_refusal("more than one condition", "Give one condition without clauses around it.")
     _check_size(condition, source)
     return condition
 
@@ -179,12 +179,12 @@ def _check_size(root: Node, source: Source) -> None:
         inner = list(_iter_children(node))
         if node.get("type") == "COMPARE_IN":
             if len(inner) > MAX_ITEMS + 1:
-                raise source.refused("more than 1,000 items in a list", "Split the list.", node)
+                raise source.build_refusal("more than 1,000 items in a list", "Split the list.", node)
             inner = [child for child in inner if child.get("class") != "CONSTANT"]
         if depth > MAX_DEPTH:
-            raise source.refused("more than 40 levels of nesting", "Make the condition flatter.", node)
+            raise source.build_refusal("more than 40 levels of nesting", "Make the condition flatter.", node)
         if count > MAX_NODES:
-            raise source.refused("more than 300 terms", "Make the condition shorter.", node)
+            raise source.build_refusal("more than 300 terms", "Make the condition shorter.", node)
         stack.extend((child, depth + 1) for child in inner)
 
 

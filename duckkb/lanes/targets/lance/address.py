@@ -29,7 +29,7 @@ class LanceAddress(Struct, frozen=True):
     kept: int = _KEPT
 
     @classmethod
-    def of(cls, given: str) -> "LanceAddress":
+    def parse(cls, given: str) -> "LanceAddress":
         """Parse an address. Raises `errors.UsageError` (E_URL) if it holds a key, or has an unknown option."""
         scheme, _, location = given.partition(":")
         path, _, query = location.partition("?")

@@ -64,10 +64,10 @@ class LanceStatistics(PublishedStatistics):
     def average(self, field: str) -> float:
         return self._lengths[self._numbers[field]] / self.documents
 
-    def beginning(self, prefix: str) -> Sequence[str]:
-        return [bytes.fromhex(key[4:]).decode("utf-8", "replace") for key in self.terms_beginning(prefix)]
+    def list_tokens_by_prefix(self, prefix: str) -> Sequence[str]:
+        return [bytes.fromhex(key[4:]).decode("utf-8", "replace") for key in self.list_terms_by_prefix(prefix)]
 
-    def terms_beginning(self, prefix: str) -> Sequence[str]:
+    def list_terms_by_prefix(self, prefix: str) -> Sequence[str]:
         start = term_of(self._numbers[SEQUENCE], "")
         first, behind = (f"{start}{border.hex()}" for border in prefix_range(prefix))
         postings_by_key = self._now.postings_from(self._kind, first, behind)
@@ -88,7 +88,7 @@ class LanceWords(PublishedWords):
     def _now(self) -> Publication:
         return self._target.now
 
-    def _counted(self) -> PublishedStatistics:
+    def _build_statistics(self) -> PublishedStatistics:
         return LanceStatistics(self._kind, self._numbers, self._target.now)
 
     def _postings_of(self, term: Term, allowed_ids: IdSet | None) -> tuple[Ids, Scores, Ids]:

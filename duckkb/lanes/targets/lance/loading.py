@@ -62,7 +62,7 @@ class LanceLoading:
 
     def build(self) -> dict[str, KindState]:
         """Write everything in the delta to new tables; return the state of each type."""
-        return {type_delta.kind.name: self._loaded(type_delta, KindState(), []) for type_delta in self._delta.types}
+        return {type_delta.kind.name: self._load_type(type_delta, KindState(), []) for type_delta in self._delta.types}
 
     def follow(self, before: LancePublication) -> dict[str, KindState]:
         """Apply the delta to the published tables; return the state of each type."""
@@ -70,12 +70,12 @@ class LanceLoading:
         for type_delta in self._delta.types:
             state = states[type_delta.kind.name]
             removed_ids = [*type_delta.gone]
-            states[type_delta.kind.name] = self._loaded(
+            states[type_delta.kind.name] = self._load_type(
                 type_delta, _subtract_records(before, type_delta.kind, state, removed_ids), removed_ids
             )
         return states
 
-    def _loaded(self, delta: TypeDelta, state: KindState, removed_ids: list[int]) -> KindState:
+    def _load_type(self, delta: TypeDelta, state: KindState, removed_ids: list[int]) -> KindState:
         kind, observation = delta.kind, Observation(delta.kind, state.said)
         fields = words_fields(kind, self._delta.settings.language)
         state.lengths = state.lengths or [0] * (len(fields) + 1)
@@ -158,7 +158,7 @@ class _Made:
             return
         if self._table is None:
             self._table = self._store.make(self._name, self._schema()[0])
-        with self._store.answering():
+        with self._store.translate_errors():
             self._table.add(_sort_by_term(pa.concat_tables(self._waiting)))
         self._waiting = []
 
@@ -206,7 +206,7 @@ def _subtract_records(
     removed_rows = before.some(kind, "record", "id", removed_ids, ["line", "lengths"])
     observation = Observation(kind, state.said)
     observation.counts.subtract(
-        observation.said_by([row_in(kind, line).record for line in removed_rows["line"].to_pylist()])
+        observation.list_remarks([row_in(kind, line).record for line in removed_rows["line"].to_pylist()])
     )
     lengths = np.array(state.lengths, np.int64) - np.array(
         [state.lengths, *removed_rows["lengths"].to_pylist()], np.int64

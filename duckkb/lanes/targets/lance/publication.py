@@ -71,12 +71,12 @@ class LancePublication:
     def lines(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
         return self._fetch_by_id(kind, "line", ids)
 
-    def named(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
+    def find_ids(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
         by_place = {place_of(identity).hex(): identity for identity in identities}
         rows = self.some(kind, "record", "place", [*by_place], ["place", "id"])
         return {by_place[place]: record_id for place, record_id in _iter_pairs(rows)}
 
-    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
+    def iter_by_identity(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
         order = self.order(kind)
         start = 0 if behind is None else self._find_position(kind, order, place_of(behind))
         for at in range(start, len(order), _PAGE):
@@ -84,7 +84,7 @@ class LancePublication:
             lines_by_id = self.lines(kind, ids)
             yield from (lines_by_id[record_id] for record_id in ids)
 
-    def touching(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
+    def find_edge_ids(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
         column = "source" if side == "out" else "target"
         rows = self.some(kind, "record", column, [end_of(end).hex() for end in ends], ["id"])
         record_ids: list[int] = rows["id"].to_pylist()
@@ -103,7 +103,7 @@ class LancePublication:
             vectors_by_id.setdefault(record_id, {})[field, seq] = vector
         return vectors_by_id
 
-    def pending(self, kind: RecordType) -> Sequence[int]:
+    def list_pending_ids(self, kind: RecordType) -> Sequence[int]:
         if kind.name not in self._pending:
             self._pending[kind.name] = self.rows(kind, "record", "pending > 0", ["id"])["id"].to_pylist()
         return self._pending[kind.name]
@@ -183,7 +183,7 @@ class LancePublication:
         lance_table = self.table(kind, table)
         if lance_table is None:
             return self._build_empty_table(kind, table).select(columns)
-        with self._store.answering():
+        with self._store.translate_errors():
             query = lance_table.search().select([*columns])
             return (query if where is None else query.where(where)).to_arrow().select([*columns])
 
@@ -195,7 +195,7 @@ class LancePublication:
         """
         lance_table = self.table(kind, "vector")
         assert lance_table is not None, "there are vectors"
-        with self._store.answering():
+        with self._store.translate_errors():
             vector_query = (
                 lance_table.search(query, vector_column_name="vector")
                 .distance_type("dot")
@@ -212,7 +212,7 @@ class LancePublication:
         name, version, _ = state.tables[table]
         with self._turn:
             if name not in self._tables:
-                self._tables[name] = self._store.at(name, version)
+                self._tables[name] = self._store.open_version(name, version)
             return self._tables[name]
 
     def _build_empty_table(self, kind: RecordType, table: str) -> pa.Table:
@@ -260,7 +260,7 @@ class LancePublication:
     def _iter_pages(self, kind: RecordType, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         lance_table = self.table(kind, "record")
         if lance_table is not None:
-            with self._store.answering():
+            with self._store.translate_errors():
                 yield from lance_table.search().select([*columns]).to_batches(1_024)
 
     def _count_tokens(self, postings: pa.Table) -> dict[int, int]:

@@ -61,7 +61,7 @@ class Head(Struct, frozen=True):
         return json.dumps({"format": FORMAT, "kinds": kinds, "configuration": files})
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> "Head | None":
+    def from_row(cls, row: Mapping[str, Any]) -> "Head | None":
         """Parse the row; return None if nothing was published yet, or in another format."""
         document = json.loads(row["document"]) if row["document"] else {}
         if document.get("format") != FORMAT:
@@ -85,18 +85,18 @@ class Store:
 
     def head(self) -> Head | None:
         """Return the present publication."""
-        return self.numbered()[1]
+        return self.read_number_and_head()[1]
 
-    def numbered(self) -> tuple[int, Head | None]:
+    def read_number_and_head(self) -> tuple[int, Head | None]:
         """Return the number of publications so far and the present one, read at the same moment."""
-        with self.answering():
+        with self.translate_errors():
             table = self._open_publication()
             row = _read_row(table) if table is not None else None
-            return (row["number"], Head.of(row)) if row else (0, None)
+            return (row["number"], Head.from_row(row)) if row else (0, None)
 
     def earlier(self, commit: str) -> tuple[Head | None, Sequence[str]]:
         """Return the publication of a commit, if it is kept, and the commits of all kept publications."""
-        with self.answering():
+        with self.translate_errors():
             table = self._open_publication()
             tags = _read_tags(table) if table is not None else {}
             matches = [name for name in tags if name.startswith(commit)]
@@ -105,23 +105,23 @@ class Store:
             table.checkout(tags[matches[0]])
             return self._read_head(table), [*tags]
 
-    def at(self, name: str, version: int) -> Table:
+    def open_version(self, name: str, version: int) -> Table:
         """Return a table as it was at a version."""
-        with self.answering():
+        with self.translate_errors():
             table = self._connection.open_table(name)
             table.checkout(version)
             return table
 
     def make(self, name: str, schema: pa.Schema) -> Table:
         """Create a table."""
-        with self.answering():
+        with self.translate_errors():
             return self._connection.create_table(name, schema=schema)
 
     def index(self, table: Table, kind: str, *, by_vector: bool) -> None:
         """Index the columns that are looked up, and with `by_vector` the vectors (IVF, stored unchanged)."""
         from lancedb.index import BTree, IvfFlat
 
-        with self.answering():
+        with self.translate_errors():
             for column in INDICES[kind]:
                 table.create_index(column, config=BTree())
             if by_vector:
@@ -139,7 +139,7 @@ class Store:
         """
         for attempt in range(_ATTEMPTS):
             try:
-                with self.answering():
+                with self.translate_errors():
                     return self._apply_change(held, gone, added)
             except Disturbed:
                 goes_on()
@@ -148,7 +148,7 @@ class Store:
 
     def swap(self, number: int, head: Head) -> bool:
         """Publish atomically if the present publication has this number; return whether it did."""
-        with self.answering():
+        with self.translate_errors():
             table: Table = self._open_publication(make=True)
             values = {
                 "number": head.number,
@@ -171,19 +171,19 @@ class Store:
         """Tag the changed tables of a publication with its commit, and remove what no kept publication needs. If
         the process dies here, the next publisher does this.
         """
-        with suppress(Unavailable), self.answering():
+        with suppress(Unavailable), self.translate_errors():
             self._tag(head, before)
             self._retire(head, before)
 
     def mend(self, head: Head) -> None:
         """Complete what the publisher of `head` left undone."""
-        with suppress(Unavailable), self.answering():
+        with suppress(Unavailable), self.translate_errors():
             table = self._open_publication()
             if table is not None and head.watermark.commit not in _read_tags(table):
                 self._tag(head, None)
 
     @contextmanager
-    def answering(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """Translate the library's errors to ours: the first line, without possible keys."""
         try:
             yield
@@ -231,7 +231,7 @@ class Store:
                 return names
 
     def _read_head(self, table: Table | None) -> Head | None:
-        return Head.of(_read_row(table)) if table is not None else None
+        return Head.from_row(_read_row(table)) if table is not None else None
 
     def _apply_change(
         self,

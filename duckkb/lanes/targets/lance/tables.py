@@ -23,7 +23,7 @@ class LanceTables(PublishedTables):
         super().__init__(inner)
         self._target = target
 
-    def _asked(self, kind: RecordType, condition: str) -> IdSet | None:
+    def _query_target(self, kind: RecordType, condition: str) -> IdSet | None:
         now = self._target.now
         state = now.kind(kind)
         tests = simple.tests(condition, columns_of(kind, state.said)) if state else ()
@@ -32,7 +32,7 @@ class LanceTables(PublishedTables):
         if not comparisons or None in comparisons:
             return None
         rows = now.rows(kind, "record", " AND ".join(map(str, comparisons)), ["id"])
-        return IdSet.of(rows["id"].to_pylist())
+        return IdSet.from_ids(rows["id"].to_pylist())
 
 
 def _format_comparison(test: simple.Test, fact_columns: dict[str, tuple[str, str]]) -> str | None:

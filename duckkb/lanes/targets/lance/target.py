@@ -23,7 +23,7 @@ class LanceTarget:
     """Implements `ports.Target`."""
 
     def __init__(self, url: str) -> None:
-        self._address, self._url = LanceAddress.of(url), url
+        self._address, self._url = LanceAddress.parse(url), url
         self._store = Store(self._address)
         self._open: dict[int, LancePublication] = {}
         self._turn = Lock()
@@ -38,9 +38,9 @@ class LanceTarget:
         return self._readings.now
 
     @contextmanager
-    def reading(self) -> Iterator[LancePublication]:
-        publication = self._opened(self._find_head())
-        with self._readings.of(publication):
+    def open_publication(self) -> Iterator[LancePublication]:
+        publication = self._load_publication(self._find_head())
+        with self._readings.use(publication):
             yield publication
 
     def watermark(self) -> Watermark | None:
@@ -54,7 +54,7 @@ class LanceTarget:
                 code="E_URL",
                 suggestion="leave ?at= out",
             )
-        number, before = self._store.numbered()
+        number, before = self._store.read_number_and_head()
         if (before.watermark if before else None) != delta.parent:
             raise self._build_conflict(delta)
         if before is not None:
@@ -112,7 +112,7 @@ class LanceTarget:
             )
         return head
 
-    def _opened(self, head: Head) -> LancePublication:
+    def _load_publication(self, head: Head) -> LancePublication:
         with self._turn:
             if head.number not in self._open:
                 while len(self._open) >= _MOST_OPEN:
@@ -122,7 +122,7 @@ class LanceTarget:
 
     def _check_number(self, delta: Delta, number: int) -> None:
         """Raise if another publisher has published meanwhile."""
-        if self._store.numbered()[0] != number:
+        if self._store.read_number_and_head()[0] != number:
             raise self._build_conflict(delta)
 
     def _build_conflict(self, delta: Delta) -> Conflict:

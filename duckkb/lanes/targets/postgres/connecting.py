@@ -38,7 +38,7 @@ class Address(Struct, frozen=True):
     source: str
 
     @classmethod
-    def of(cls, given: str) -> "Address":
+    def parse(cls, given: str) -> "Address":
         """Parse an address; raise `errors.UsageError` (E_URL) if it is not a PostgreSQL URL, or the name of the
         base is invalid.
         """

@@ -105,7 +105,7 @@ class Loading:
             arguments=[ids],
         )
         records = [row_in(kind, bytes(line)).record for line, _ in removed_rows]
-        totals.seen.counts.subtract(totals.seen.said_by(records))
+        totals.seen.counts.subtract(totals.seen.list_remarks(records))
         totals.count -= len(records)
         for _, lengths in removed_rows:
             totals.lengths = [all - length for all, length in zip(totals.lengths, lengths, strict=True)]

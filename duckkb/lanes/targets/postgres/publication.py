@@ -83,42 +83,46 @@ class PostgresPublication:
 
     def ids(self, kind: RecordType) -> Sequence[int]:
         order = "ORDER BY substring(place, 1, 1000), place"
-        return [record_id for (record_id,) in self.of(kind, f"SELECT id FROM {{record}} WHERE kind = {{kind}} {order}")]
+        return [
+            record_id for (record_id,) in self.query(kind, f"SELECT id FROM {{record}} WHERE kind = {{kind}} {order}")
+        ]
 
     def lines(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
         if not ids:
             return {}
-        rows = self.of(kind, "SELECT id, line FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
+        rows = self.query(kind, "SELECT id, line FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
         return {record_id: bytes(line) for record_id, line in rows}
 
-    def named(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
+    def find_ids(self, kind: RecordType, identities: Collection[Identity]) -> Mapping[Identity, int]:
         by_place = {place_of(identity): identity for identity in identities}
         statement = """
             SELECT place, id FROM {record}
             WHERE kind = {kind} AND substring(place, 1, 1000) = ANY(%s) AND place = ANY(%s)
         """
         starts = list({place[:1000] for place in by_place})
-        return {by_place[bytes(place)]: record_id for place, record_id in self.of(kind, statement, starts, [*by_place])}
+        return {
+            by_place[bytes(place)]: record_id for place, record_id in self.query(kind, statement, starts, [*by_place])
+        }
 
-    def in_order(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
+    def iter_by_identity(self, kind: RecordType, behind: Identity | None = None) -> Iterator[bytes]:
         after = b"" if behind is None else place_of(behind)
         statement = """
             SELECT line, place FROM {record}
             WHERE kind = {kind} AND (substring(place, 1, 1000), place) > (substring(%s, 1, 1000), %s)
             ORDER BY substring(place, 1, 1000), place LIMIT %s
         """
-        while page := self.of(kind, statement, after, after, _PAGE):
+        while page := self.query(kind, statement, after, after, _PAGE):
             for line, place in page:
                 after = bytes(place)
                 yield bytes(line)
 
-    def touching(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
+    def find_edge_ids(self, kind: RecordType, side: EdgeSide, ends: Collection[Component]) -> Sequence[int]:
         column = identifier("source" if side == "out" else "target")
         statement = "SELECT id FROM {record} WHERE kind = {kind} AND {column} = ANY(%s)"
-        return [record_id for (record_id,) in self.of(kind, statement, [end_of(end) for end in ends], column=column)]
+        return [record_id for (record_id,) in self.query(kind, statement, [end_of(end) for end in ends], column=column)]
 
     def etags(self, kind: RecordType) -> Mapping[int, bytes]:
-        rows = self.of(kind, "SELECT id, etag FROM {record} WHERE kind = {kind}")
+        rows = self.query(kind, "SELECT id, etag FROM {record} WHERE kind = {kind}")
         return {record_id: bytes(tag) for record_id, tag in rows}
 
     def vectors(
@@ -126,13 +130,14 @@ class PostgresPublication:
     ) -> Mapping[int, Mapping[tuple[str, int], NDArray[np.float32]]]:
         statement = "SELECT id, field, seq, vector FROM {vector} WHERE kind = {kind} AND id = ANY(%s)"
         vectors_by_id: dict[int, dict[tuple[str, int], NDArray[np.float32]]] = {}
-        for record_id, field, seq, vector in self.of(kind, statement, [*ids]):
+        for record_id, field, seq, vector in self.query(kind, statement, [*ids]):
             vectors_by_id.setdefault(record_id, {})[field, seq] = vector
         return vectors_by_id
 
-    def pending(self, kind: RecordType) -> Sequence[int]:
+    def list_pending_ids(self, kind: RecordType) -> Sequence[int]:
         return [
-            record_id for (record_id,) in self.of(kind, "SELECT id FROM {record} WHERE kind = {kind} AND pending > 0")
+            record_id
+            for (record_id,) in self.query(kind, "SELECT id FROM {record} WHERE kind = {kind} AND pending > 0")
         ]
 
     def faults(self, kind: RecordType) -> Sequence[str]:
@@ -142,7 +147,7 @@ class PostgresPublication:
         return [
             message
             for message, statement in _FAULTS.items()
-            if self.of(kind, statement, count=sql.Literal(kind_row.count))
+            if self.query(kind, statement, count=sql.Literal(kind_row.count))
         ]
 
     # For the lanes and tables of this target.
@@ -153,10 +158,10 @@ class PostgresPublication:
 
     def places(self, kind: RecordType, ids: Collection[int]) -> Mapping[int, bytes]:
         """Return the sort key of each record's identity, by id."""
-        rows = self.of(kind, "SELECT id, place FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
+        rows = self.query(kind, "SELECT id, place FROM {record} WHERE kind = {kind} AND id = ANY(%s)", [*ids])
         return {record_id: bytes(place) for record_id, place in rows}
 
-    def of(self, kind: RecordType, statement: str, *given: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
+    def query(self, kind: RecordType, statement: str, *given: Any, **parts: sql.Composable) -> list[tuple[Any, ...]]:
         """Return a statement's rows for a type; `{kind}` stands for its number, and names of tables for these."""
         kind_row = self.kind(kind)
         return [] if kind_row is None else self.rows(statement, *given, kind=sql.Literal(kind_row.number), **parts)

@@ -32,7 +32,7 @@ class PostgresStatistics(PublishedStatistics):
             FROM unnest(%s::smallint[], %s::bytea[]) AS w (field, token)
             JOIN {term} t ON t.kind = {kind} AND t.field = w.field AND t.token = w.token
         """
-        rows = self._target.now.of(self._kind, statement, [field for field, _ in keys], [token for _, token in keys])
+        rows = self._target.now.query(self._kind, statement, [field for field, _ in keys], [token for _, token in keys])
         self._terms |= dict.fromkeys(missing_terms, (0, 0))
         self._terms |= {keys[field, bytes(token)]: (term_id, records) for field, token, term_id, records in rows}
 
@@ -45,12 +45,12 @@ class PostgresStatistics(PublishedStatistics):
     def average(self, field: str) -> float:
         return self._lengths[self._numbers[field]] / self.documents
 
-    def beginning(self, prefix: str) -> Sequence[str]:
+    def list_tokens_by_prefix(self, prefix: str) -> Sequence[str]:
         terms = self._find_prefix_terms(prefix)
         self._terms |= {(SEQUENCE, token): entry for token, entry in terms.items()}
         return [*terms]
 
-    def terms_beginning(self, prefix: str) -> list[int]:
+    def list_terms_by_prefix(self, prefix: str) -> list[int]:
         return [term_id for term_id, _ in self._find_prefix_terms(prefix).values()]
 
     def _find_prefix_terms(self, prefix: str) -> dict[str, tuple[int, int]]:
@@ -59,7 +59,7 @@ class PostgresStatistics(PublishedStatistics):
             SELECT token, id, records FROM {term}
             WHERE kind = {kind} AND field = 0 AND token >= %s AND token < %s ORDER BY token
         """
-        rows = self._target.now.of(self._kind, statement, first, behind)
+        rows = self._target.now.query(self._kind, statement, first, behind)
         return {bytes(token).decode("utf-8", "replace"): (term_id, records) for token, term_id, records in rows}
 
     def _lookup_term(self, field: str, token: str) -> tuple[int, int]:

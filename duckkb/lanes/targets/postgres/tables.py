@@ -25,17 +25,17 @@ class PostgresTables(PublishedTables):
         super().__init__(inner)
         self._target = target
 
-    def _asked(self, kind: RecordType, condition: str) -> IdSet | None:
+    def _query_target(self, kind: RecordType, condition: str) -> IdSet | None:
         now = self._target.now
         kind_row = now.kind(kind)
         if kind_row is None:
             return None
         predicate = self._translate_condition(kind, columns_of(kind, json.loads(kind_row.said)), condition)
-        if predicate is None or now.of(kind, "SELECT 1 FROM {record} WHERE kind = {kind} AND facts IS NULL LIMIT 1"):
+        if predicate is None or now.query(kind, "SELECT 1 FROM {record} WHERE kind = {kind} AND facts IS NULL LIMIT 1"):
             return None
         statement = "SELECT id FROM {record} WHERE kind = {kind} AND ({asked})"
-        rows = now.of(kind, statement, asked=predicate)
-        return IdSet.of(record_id for (record_id,) in rows)
+        rows = now.query(kind, statement, asked=predicate)
+        return IdSet.from_ids(record_id for (record_id,) in rows)
 
     def _translate_condition(self, kind: RecordType, columns: Columns, condition: str) -> Composable | None:
         if reads_clock(condition):

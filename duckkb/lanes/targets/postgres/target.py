@@ -29,7 +29,7 @@ class PostgresTarget:
     """Implements `ports.Target`."""
 
     def __init__(self, url: str) -> None:
-        self._address = Address.of(url)
+        self._address = Address.parse(url)
         self._connections = Connections(self._address)
         self._readings: Readings[PostgresPublication] = Readings()
 
@@ -42,15 +42,15 @@ class PostgresTarget:
         return self._readings.now
 
     @contextmanager
-    def reading(self) -> Iterator[PostgresPublication]:
+    def open_publication(self) -> Iterator[PostgresPublication]:
         with self._connections.borrow() as connection, ExitStack() as transaction:
             publication = self._begin_read(connection, transaction)
-            with self._readings.of(publication):
+            with self._readings.use(publication):
                 yield publication
 
     def watermark(self) -> Watermark | None:
         with self._connections.borrow() as connection, connection.transaction():
-            publication = self._published(connection)
+            publication = self._find_publication(connection)
             return publication.watermark if publication else None
 
     def publish(self, delta: Delta) -> None:
@@ -74,7 +74,7 @@ class PostgresTarget:
             connection.execute("DELETE FROM duckkb.granted WHERE source = %s AND role = %s", [source, role])
             for name in types:
                 connection.execute("INSERT INTO duckkb.granted VALUES (%s, %s, %s)", [source, role, name])
-            if (publication := self._published(connection)) is not None:
+            if (publication := self._find_publication(connection)) is not None:
                 schema.let_in(connection, publication.build, source)
 
     def lanes(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, settings: Settings) -> Lanes:
@@ -101,7 +101,7 @@ class PostgresTarget:
             with suppress(*_MAY_BE_GONE) if retries else nullcontext(), ExitStack() as transaction:
                 transaction.enter_context(connection.transaction())
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                publication = self._published(connection)
+                publication = self._find_publication(connection)
                 if publication is None:
                     raise make_unpublished_error(self.name, f"{self._address.database.mask()}#{self._address.source}")
                 assert publication.kinds is not None, "which reads the build"
@@ -109,7 +109,7 @@ class PostgresTarget:
                 return publication
         raise AssertionError("the last moment is returned, or raises")
 
-    def _published(self, connection: Connection) -> PostgresPublication | None:
+    def _find_publication(self, connection: Connection) -> PostgresPublication | None:
         """Return the publication as the transaction sees it."""
         statement = "SELECT commit, fingerprint, build FROM duckkb.target WHERE source = %s"
         is_there = schema.has_catalogue(connection)
@@ -134,7 +134,7 @@ class PostgresTarget:
             self._build(connection, delta, before[2] if before else None, before[3] if before else 0)
         else:
             assert before is not None, "what follows has something before it"
-            Loading(connection, before[2], delta).follow(self._opened(connection, before))
+            Loading(connection, before[2], delta).follow(self._load_publication(connection, before))
             connection.execute(
                 "UPDATE duckkb.target SET commit = %s WHERE source = %s", [delta.watermark.commit, self._address.source]
             )
@@ -144,7 +144,7 @@ class PostgresTarget:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         schema.make_catalogue(connection)
 
-    def _opened(self, connection: Connection, row: "tuple[object, ...]") -> PostgresPublication:
+    def _load_publication(self, connection: Connection, row: "tuple[object, ...]") -> PostgresPublication:
         commit, fingerprint, build, _ = map(str, row)
         return PostgresPublication(connection, Watermark(commit, fingerprint), build)
 
@@ -183,7 +183,7 @@ class PostgresTarget:
         lock), because the publication is valid without it.
         """
         with suppress(psycopg.Error):
-            publication = self._published(connection)
+            publication = self._find_publication(connection)
             if publication is None:
                 return
             connection.execute("SET statement_timeout = 0")

@@ -29,7 +29,9 @@ class PostgresVectors(PublishedVectors):
         return (kind_row.count, kind_row.vectors) if kind_row else (0, 0)
 
     def _dimension(self) -> int:
-        rows = self._target.now.of(self._kind, "SELECT vector_dims(vector) FROM {vector} WHERE kind = {kind} LIMIT 1")
+        rows = self._target.now.query(
+            self._kind, "SELECT vector_dims(vector) FROM {vector} WHERE kind = {kind} LIMIT 1"
+        )
         return int(rows[0][0]) if rows else 0
 
     def _graph_candidates(self, query: Any, fetch: int, allowed_ids: IdSet | None) -> list[Row]:
@@ -52,7 +54,7 @@ class PostgresVectors(PublishedVectors):
         """
         query_vector = query.astype(np.float32)
         arguments = [] if allowed_ids is None else [allowed_ids.array.tolist()]
-        return self._target.now.of(
+        return self._target.now.query(
             self._kind, statement, query_vector, *arguments, query_vector, fetch, column=column, narrowed=id_filter
         )
 

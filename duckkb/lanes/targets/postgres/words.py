@@ -34,10 +34,10 @@ class PostgresWords(PublishedWords):
     def _now(self) -> Publication:
         return self._target.now
 
-    def _counted(self) -> PublishedStatistics:
+    def _build_statistics(self) -> PublishedStatistics:
         return PostgresStatistics(self._kind, self._numbers, self._target)
 
-    def _by_terms(
+    def _search_terms(
         self, query_clauses: Clauses, depth: int, allowed_ids: IdSet | None, view: PublishedStatistics
     ) -> Sequence[Scored]:
         """Return the first records with any of some terms, scored in the database."""
@@ -59,7 +59,7 @@ class PostgresWords(PublishedWords):
         id_filter = sql.SQL("AND p.id = ANY(%s::bigint[])" if allowed_ids is not None else "")
         fetch = depth + MARGIN
         while True:
-            rows = self._target.now.of(self._kind, statement, *arguments, fetch, narrowed=id_filter)
+            rows = self._target.now.query(self._kind, statement, *arguments, fetch, narrowed=id_filter)
             scored_ids = [(score, record_id) for record_id, score in rows]
             if len(rows) < fetch or is_settled(scored_ids, depth, SLACK):
                 return self._best(scored_ids, depth)
@@ -83,7 +83,7 @@ class PostgresWords(PublishedWords):
             SELECT {columns} FROM {{posting}} p WHERE p.kind = {{kind}} AND p.term = ANY(%s::integer[]) {id_filter}
             ORDER BY p.id
         """
-        return self._target.now.of(self._kind, statement, [*terms], *arguments)
+        return self._target.now.query(self._kind, statement, [*terms], *arguments)
 
     def _others(self, excluded_ids: IdSet, depth: int, allowed_ids: IdSet | None) -> list[int]:
         id_filter = "" if allowed_ids is None else "AND id = ANY(%s::bigint[])"
@@ -92,7 +92,7 @@ class PostgresWords(PublishedWords):
             SELECT id FROM {{record}} WHERE kind = {{kind}} AND id <> ALL(%s::bigint[]) {id_filter}
             ORDER BY substring(place, 1, 1000), place LIMIT %s
         """
-        rows = self._target.now.of(self._kind, statement, excluded_ids.array.tolist(), *arguments, depth)
+        rows = self._target.now.query(self._kind, statement, excluded_ids.array.tolist(), *arguments, depth)
         return [record_id for (record_id,) in rows]
 
     def _order(self, ids: Sequence[int]) -> Mapping[int, Any]:

@@ -23,24 +23,24 @@ _LEAST = 2_000
 
 async def branches(visit: Visit) -> Response:
     """Show what is to be reviewed: the changes of the files since the last commit, and those of branches."""
-    answer = await visit.ask("branches", limit=20, after=visit.given("after"))
+    answer = await visit.ask("branches", limit=20, after=visit.get_parameter("after"))
     is_ready = answer["operation"] is None  # while records are in conflict, types are unknown
     record_types = await kinds(visit) if visit.edits and is_ready and visit.caller.may("editor") else {}
-    return visit.shown("changes.html", found=answer, kinds=record_types, totals=_sum_counts)
+    return visit.render_page("changes.html", found=answer, kinds=record_types, totals=_sum_counts)
 
 
 async def page(visit: Visit) -> Response:
     """Show one change from a cursor on, as many records as fit."""
-    target, op, type = _read_target(visit), visit.given("op"), visit.given("type")
+    target, op, type = _read_target(visit), visit.get_parameter("op"), visit.get_parameter("type")
     ops = [op] if op in OPS else list(OPS)
     answer = await visit.ask(
-        "diff", **target, ops=ops, only=[type] if type else None, budget=_BUDGET, after=visit.given("after")
+        "diff", **target, ops=ops, only=[type] if type else None, budget=_BUDGET, after=visit.get_parameter("after")
     )
     tip = await _find_tip(visit, target)
     has_filter = bool(type) or len(ops) == 1
     counts = tip["records"] if tip else (await visit.ask("diff", **target, ops=list(OPS), budget=_LEAST))["types"]
     changes = await asyncio.to_thread(lambda: list(map(build_changed_record, answer["changes"])))
-    return visit.shown(
+    return visit.render_page(
         "change.html",
         what=target,
         name=target.get("branch") or target.get("range", ""),
@@ -52,7 +52,7 @@ async def page(visit: Visit) -> Response:
         is_filtered=has_filter,
         op=op,
         type=type,
-        view=visit.given("view") if visit.given("view") in VIEWS else VIEWS[0],
+        view=visit.get_parameter("view") if visit.get_parameter("view") in VIEWS else VIEWS[0],
         ops=OPS,
         views=VIEWS,
         command=_command("diff", target),
@@ -75,7 +75,7 @@ async def findings(visit: Visit) -> Response:
         blank | finding
         for finding in sorted(report["findings"], key=lambda finding: not finding["code"].startswith("E_"))
     ]
-    return visit.shown(
+    return visit.render_page(
         "change_findings.html",
         findings=entries[:_MOST_FINDINGS],
         rest=max(0, len(entries) - _MOST_FINDINGS),
@@ -93,7 +93,7 @@ async def impact(visit: Visit) -> Response:
     report = await visit.ask("impact", **target)
     rows = [row for row in report["results"] if _has_change(row)]
     rows.sort(key=lambda row: (row["ndcg"]["after"] or 0) - (row["ndcg"]["before"] or 0))
-    return visit.shown(
+    return visit.render_page(
         "change_impact.html",
         report=report,
         rows=rows[:_MOST_QUESTIONS],
@@ -105,7 +105,7 @@ async def impact(visit: Visit) -> Response:
 
 def _read_target(visit: Visit) -> dict[str, str]:
     """Return what is compared, as actions take it: a branch, a range, or nothing for the files on disk."""
-    return {name: value for name in ("branch", "range") if (value := visit.given(name))}
+    return {name: value for name in ("branch", "range") if (value := visit.get_parameter(name))}
 
 
 def _build_range(target: Mapping[str, str]) -> str:

@@ -66,7 +66,7 @@ async def _render_page(visit: Visit, problem: DuckkbError | None = None, unchose
     """
     answer = await _open(visit)
     etags = {conflict["etag"] for conflict in answer["conflicts"]}
-    return visit.shown(
+    return visit.render_page(
         "conflicts.html",
         status_of(problem) if problem else 400 if unchosen else 200,
         found=answer,
@@ -81,7 +81,7 @@ async def _render_page(visit: Visit, problem: DuckkbError | None = None, unchose
         sides=SIDES,
         may=visit.caller.may("editor"),
         problem=problem,
-        settled=visit.given("settled"),
+        settled=visit.get_parameter("settled"),
     )
 
 
@@ -91,7 +91,7 @@ async def _open(visit: Visit) -> dict[str, Any]:
     A submitted form is shown again, even where the conflict before it is settled by now.
     """
     try:
-        return await visit.ask("conflicts", limit=_AT_ONCE, after=visit.given("after"))
+        return await visit.ask("conflicts", limit=_AT_ONCE, after=visit.get_parameter("after"))
     except NotFound:
         if not visit.form:
             raise

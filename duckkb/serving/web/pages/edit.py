@@ -58,9 +58,11 @@ async def page(visit: Visit) -> Response:
             "to propose changes is for callers with the role editor", "E_FORBIDDEN", "ask an admin of this server"
         )
     record_types = await kinds(visit)
-    kind = record_types.get(visit.given("type"))
+    kind = record_types.get(visit.get_parameter("type"))
     if kind is None:
-        raise NotFound(f"no type {visit.given('type')!r}", "E_UNKNOWN_TYPE", "choose a type on the page of changes")
+        raise NotFound(
+            f"no type {visit.get_parameter('type')!r}", "E_UNKNOWN_TYPE", "choose a type on the page of changes"
+        )
     visit, record = await _read(visit, kind)
     form, schema = visit.form, await visit.ask("schema", type=kind.name)
     fields = inputs(schema, record, form, tuple(kind.identity) if record else ())
@@ -76,7 +78,7 @@ async def _read(visit: Visit, kind: Kind) -> tuple[Visit, Mapping[str, Any]]:
 
     A record that was deleted since the form was loaded counts as a new one, with everything that the form has.
     """
-    if not (identity := visit.given("id")):
+    if not (identity := visit.get_parameter("id")):
         return visit, {}
     try:
         return visit, await visit.propose("get", type=kind.name, identity=identity)
@@ -113,7 +115,7 @@ async def _perform_step(form: _Form) -> Response:
             problem=problem,
             is_stale=isinstance(problem, Conflict),
         )
-    return visit.shown("proposed.html", receipt=receipt, kind=kind, sees_all=visit.caller.types is None)
+    return visit.render_page("proposed.html", receipt=receipt, kind=kind, sees_all=visit.caller.types is None)
 
 
 def _build_wish(visit: Visit, kind: Kind, record: Mapping[str, Any], changes: Mapping[str, Any], step: str) -> _Wish:
@@ -188,7 +190,7 @@ def _render_form(
         for item in (problem.findings if problem else ())
         if item.field.removeprefix("/").partition("/")[0] not in names
     ]
-    return visit.shown(
+    return visit.render_page(
         "edit.html",
         status_of(problem) if problem else 409 if is_stale else 200,
         kind=kind,
@@ -198,7 +200,7 @@ def _render_form(
         problem=problem,
         loose=loose,
         is_stale=is_stale,
-        is_gone=bool(visit.given("id")) and not record,
+        is_gone=bool(visit.get_parameter("id")) and not record,
         patch=patch[:_LONGEST],
         rest=max(0, len(patch) - _LONGEST),
         digest=digest,

@@ -31,7 +31,7 @@ async def page(visit: Visit) -> Response:
     sizes = [
         (name, plots.format_size(status[name]["bytes"])) for name in ("store", "cache", "sealed") if status.get(name)
     ]
-    return visit.shown(
+    return visit.render_page(
         "health.html",
         state=status,
         sizes=sizes,
@@ -43,7 +43,7 @@ async def page(visit: Visit) -> Response:
 async def findings(visit: Visit) -> Response:
     """Show the report of `check`: counts by rule and type, and a page of the selected findings."""
     report = await visit.ask("check")
-    code, of = visit.given("code"), visit.request.query_params.get("type")
+    code, of = visit.get_parameter("code"), visit.request.query_params.get("type")
     counts = Counter((entry["code"], entry.get("type", "")) for entry in report["findings"])
     groups = [
         FindingGroup(*key, count)
@@ -100,17 +100,17 @@ def _rank_types(types: Sequence[Mapping[str, Any]], commits: Sequence[Mapping[st
 def _build_series(
     names: Sequence[str], commits: Sequence[Mapping[str, Any]], measure: str, other_label: str
 ) -> list[Series]:
-    def of(some: Sequence[str]) -> list[int]:
+    def sum_types(some: Sequence[str]) -> list[int]:
         return [sum(commit["types"].get(name, {measure: 0})[measure] for name in some) for commit in commits]
 
-    series = [Series(name, of([name]), hue) for hue, name in enumerate(names[:_NAMED])]
+    series = [Series(name, sum_types([name]), hue) for hue, name in enumerate(names[:_NAMED])]
     remaining_names = names[_NAMED:]
-    return [*series, Series(other_label, of(remaining_names), _NAMED)] if remaining_names else series
+    return [*series, Series(other_label, sum_types(remaining_names), _NAMED)] if remaining_names else series
 
 
 def _render_part(visit: Visit, name: str, **values: Any) -> Response:
     values |= {"part": f"health_{name}.html", "name": name}
-    return visit.shown(f"health_{name}.html" if visit.is_part else "health_part.html", **values)
+    return visit.render_page(f"health_{name}.html" if visit.is_part else "health_part.html", **values)
 
 
 def _format_command(visit: Visit, *words: str) -> str:

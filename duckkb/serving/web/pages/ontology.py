@@ -37,7 +37,7 @@ async def page(visit: Visit) -> Response:
     nodes, edges = (
         [record_type for record_type in record_types.values() if record_type.kind == kind] for kind in ("node", "edge")
     )
-    return visit.shown(
+    return visit.render_page(
         "ontology.html",
         nodes=nodes,
         edges=edges,
@@ -93,7 +93,7 @@ async def picture(visit: Visit) -> Response:
 
 async def type(visit: Visit) -> Response:
     """Show one type: identity, fields, how it is searched, and its settings."""
-    type_name = visit.given("type")
+    type_name = visit.get_parameter("type")
     schema, settings = await visit.ask("schema", type=type_name), await visit.ask("settings", type=type_name)
     kind = (await kinds(visit))[settings["type"]]
     name = ["--", kind.name] if kind.name.startswith("-") else [kind.name]
@@ -109,7 +109,7 @@ async def type(visit: Visit) -> Response:
         "schema": json.dumps(schema, ensure_ascii=False, indent=1),
         "commands": [shlex.join(["duckkb", "schema", *more, *name]) for more in ([], ["--settings"])],
     }
-    return visit.shown("ontology_type.html", **values)
+    return visit.render_page("ontology_type.html", **values)
 
 
 def _label(edges: list[Kind]) -> str:

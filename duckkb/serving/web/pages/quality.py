@@ -24,13 +24,13 @@ async def page(visit: Visit) -> Response:
     if visit.request.method == "POST":
         await visit.ask("quality", evaluate=1, timeout=_SECONDS)
         return RedirectResponse(visit.link("quality"), 303)
-    return visit.shown("quality.html")
+    return visit.render_page("quality.html")
 
 
 async def report(visit: Visit) -> Response:
     """Show means, their history, and a page of questions, those that the first lane answers worst first."""
     answer = await visit.ask("quality", timeout=_SECONDS)
-    by = visit.given("by") if visit.given("by") in LANES else "hybrid"
+    by = visit.get_parameter("by") if visit.get_parameter("by") in LANES else "hybrid"
     questions = sorted(
         (item for item in answer["questions"] if item["lanes"]), key=lambda item: _score_question(item, by)
     )
@@ -53,7 +53,7 @@ async def report(visit: Visit) -> Response:
         "command": shlex.join(["duckkb", "quality", *(["--at", visit.at] if visit.at else [])]),
         "part": "quality_report.html",
     }
-    return visit.shown("quality_report.html" if visit.is_part else "quality_part.html", **values)
+    return visit.render_page("quality_report.html" if visit.is_part else "quality_part.html", **values)
 
 
 def _score_question(question: Mapping[str, Any], lane: str) -> tuple[bool, float]:

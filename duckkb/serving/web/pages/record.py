@@ -46,7 +46,7 @@ async def page(visit: Visit) -> Response:
     kind = record_types[record["_type"]]
     schema = await visit.ask("schema", type=kind.name)
     identity = identity_of(record, kind.identity)
-    return visit.shown(
+    return visit.render_page(
         "record.html",
         record=record,
         kind=kind,
@@ -62,14 +62,14 @@ async def page(visit: Visit) -> Response:
 async def edges(visit: Visit) -> Response:
     """Show the records one edge away, a page at a time."""
     record_types, (type, identity) = await kinds(visit), _read_reference(visit)
-    label, way = visit.given("label"), visit.given("way")
+    label, way = visit.get_parameter("label"), visit.get_parameter("way")
     answer = await visit.ask(
         "neighbors",
         type=type,
         identity=identity,
         label=label,
         direction=way if way in ("in", "out") else "both",
-        after=visit.given("after"),
+        after=visit.get_parameter("after"),
         limit=EDGES,
     )
     records = [_line(record, record_types) for record in answer["records"]]
@@ -129,13 +129,13 @@ async def compare(visit: Visit) -> Response:
     """
     type, identity = _read_reference(visit)
     changes = (await visit.ask("log", type=type, identity=identity))["changes"]
-    new = _place_of(changes, visit.given("new"), 0)
-    old = _place_of(changes, visit.given("old"), min(new + 1, len(changes) - 1))
+    new = _place_of(changes, visit.get_parameter("new"), 0)
+    old = _place_of(changes, visit.get_parameter("old"), min(new + 1, len(changes) - 1))
     new, old = sorted((new, old))
     versions = [differing.version(changes, number) for number in (old, new)]
     differences, same = await asyncio.to_thread(differing.compare, *versions)
     sides = {"old": changes[old], "new": changes[new]}
-    return visit.shown("compare.html", type=type, identity=identity, differences=differences, same=same, **sides)
+    return visit.render_page("compare.html", type=type, identity=identity, differences=differences, same=same, **sides)
 
 
 def _place_of(changes: Sequence[Mapping[str, Any]], commit: str, otherwise: int) -> int:
@@ -162,7 +162,7 @@ async def origin(visit: Visit) -> Response:
     return _render_part(visit, "origin", last=last)
 
 
-async def citing(visit: Visit) -> Response:
+async def list_citing_records(visit: Visit) -> Response:
     """Show the records that cite this one."""
     return await _list_records(visit, "citing", limit=100)
 
@@ -174,7 +174,7 @@ async def near(visit: Visit) -> Response:
 
 async def field(visit: Visit) -> Response:
     """Show one field unchanged, a piece at a time."""
-    record, name = await _record(visit), visit.given("name")
+    record, name = await _record(visit), visit.get_parameter("name")
     if name not in record or name.startswith("_"):
         raise NotFound("the record has no such field", suggestion="see its page")
     value = record[name]
@@ -182,7 +182,7 @@ async def field(visit: Visit) -> Response:
     pieces = max(1, -(-len(text) // _PIECE))
     number = min(visit.number("piece", 1, 1_000_000), pieces)
     piece = text[(number - 1) * _PIECE : number * _PIECE]
-    return visit.shown("field.html", name=name, piece=piece, number=number, pieces=pieces, size=len(text))
+    return visit.render_page("field.html", name=name, piece=piece, number=number, pieces=pieces, size=len(text))
 
 
 async def _list_records(visit: Visit, action: str, limit: int) -> Response:
@@ -200,12 +200,12 @@ def _render_part(visit: Visit, name: str, **values: Any) -> Response:
     """Render a part of a record's page, alone or as a page of its own for browsers without scripts."""
     type, identity = _read_reference(visit)
     values |= {"part": f"record_{name}.html", "name": name, "type": type, "identity": identity}
-    return visit.shown(f"record_{name}.html" if visit.is_part else "part.html", **values)
+    return visit.render_page(f"record_{name}.html" if visit.is_part else "part.html", **values)
 
 
 def _read_reference(visit: Visit) -> tuple[str, str]:
     """Return type and identity from the address. Raises `errors.UsageError`."""
-    type, identity = visit.given("type"), visit.request.query_params.get("id", "")
+    type, identity = visit.get_parameter("type"), visit.request.query_params.get("id", "")
     if not type or not identity:
         raise UsageError("no record is named", "E_ARGUMENT", "follow a link of a search")
     return type, identity

@@ -11,9 +11,9 @@ SIZE = 50
 
 async def page(visit: Visit) -> Response:
     """Show the types with their counts; with a type in the address, its records."""
-    record_types, type_name = await kinds(visit), visit.given("type")
+    record_types, type_name = await kinds(visit), visit.get_parameter("type")
     if not type_name:
-        return visit.shown("records.html", kinds=record_types, kind=None, records=(), total=0, next=None)
+        return visit.render_page("records.html", kinds=record_types, kind=None, records=(), total=0, next=None)
     answer = await visit.ask("list", type=type_name, after=visit.request.query_params.get("after", ""), limit=SIZE)
     kind = next((item for item in record_types.values() if item.name.casefold() == type_name.casefold()), None)
     entries = []
@@ -21,6 +21,6 @@ async def page(visit: Visit) -> Response:
         kind = record_types[item["_type"]]
         identity = identity_of(item, kind.identity)
         entries.append((identity, title_of(item, identity, kind.display)))
-    return visit.shown(
+    return visit.render_page(
         "records.html", kinds=record_types, kind=kind, records=entries, total=answer["total"], next=answer["next"]
     )

@@ -44,12 +44,12 @@ class ShownHit(Struct, frozen=True):
 async def page(visit: Visit) -> Response:
     """Show the form, which keeps what was typed, and the results or the error."""
     record_types = await kinds(visit)
-    type_name = visit.given("type")
+    type_name = visit.get_parameter("type")
     fields = controls(await visit.ask("schema", type=type_name)) if type_name and type_name != "all" else ()
-    where, results, problem, status = visit.given("where"), None, None, 200
+    where, results, problem, status = visit.get_parameter("where"), None, None, 200
     try:
         where = condition(fields, visit.request.query_params, where)
-        results = await _run_search(visit, record_types, where) if visit.given("q") or where else None
+        results = await _run_search(visit, record_types, where) if visit.get_parameter("q") or where else None
     except DuckkbError as error:
         problem, status = failure(error)["error"], status_of(error)
         get_notes(visit.request.scope).code = error.code
@@ -64,14 +64,14 @@ async def page(visit: Visit) -> Response:
         "found": results,
     }
     template = "results.html" if visit.is_part else "search.html"
-    return visit.shown(template, status, **values)
+    return visit.render_page(template, status, **values)
 
 
 async def _run_search(visit: Visit, record_types: Mapping[str, Kind], where: str) -> dict[str, Any]:
-    question, size, number = visit.given("q"), visit.number("limit", 10, 100), visit.number("page", 1, DEEPEST)
+    question, size, number = visit.get_parameter("q"), visit.number("limit", 10, 100), visit.number("page", 1, DEEPEST)
     start = min((number - 1) * size, DEEPEST - size)
-    mode = visit.given("mode") if question else ""
-    arguments = {"type": visit.given("type") or "all", "query": question, "mode": mode, "where": where}
+    mode = visit.get_parameter("mode") if question else ""
+    arguments = {"type": visit.get_parameter("type") or "all", "query": question, "mode": mode, "where": where}
     answer = await visit.ask("find", **arguments, limit=start + size, explain=bool(question), full=True)
     hits = [
         _build_hit(line, record_types, rank, question) for rank, line in enumerate(answer["results"][start:], start + 1)
