@@ -326,7 +326,7 @@ INHERITED = {
     "limits": "of the settings",
     "ontology": "of the wiring",
     "settings": "of the wiring",
-    "standing": "asked of the whole base, for the visible types",
+    "list_notices": "asked of the whole base, for the visible types",
     "validator": "made by the visible types",
 }
 """What a part has of `Base` as it is, and why that is right."""
