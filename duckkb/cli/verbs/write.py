@@ -35,6 +35,8 @@ TRIAL_FORMATS = ("jsonl", "patch")
 def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match: str | None, **how: bool) -> None:
     """One JSON object is an argument, else JSONL comes on stdin (also with -).
 
+    The receipt names the records where they are at most 20, with --json always.
+
     With --batch each bad line is reported, the others are stored in one write, and the exit code is 1. Fields that duckkb
     prints are ignored when they come back, but __id must match: duckkb get T X | jq -c '.title="new"' | duckkb put T
     """
