@@ -183,8 +183,8 @@ def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: boo
     if receipt.dry_run:
         _print_trial(receipt, receipt_line(receipt, named=False))
     else:
-        named = named and (wants_json() or len(receipt.identities) <= _MOST_NAMED)
-        out.emit({**receipt_line(receipt, named=named), **_read_proposal()})
+        has_room = wants_json() or len(receipt.identities) <= _MOST_NAMED
+        out.emit({**receipt_line(receipt, named=named and has_room), **_read_proposal()})
     out.tell((*notices, *receipt.notices))
 
 
