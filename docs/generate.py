@@ -41,6 +41,8 @@ nothing is printed, but by `sql`, which knows its columns and prints the header.
   Line breaks and what a terminal would obey are escaped in it, as in every format on a terminal. There are no colours.
 
 `embed`, `schema TYPE`, `schema --sql`, `export -o`, `--dry-run` and `vector` have no rows and refuse the formats of rows.
+`--dry-run` of `put`, `import`, `delete`, `rename` and `memory put` prints one object, the counts and the first ten changes; `--format patch` prints
+the patch as git shows it, whose first lines a terminal shows without it.
 `vector` prints one value instead of lines, as its verbs say: a key or a text alone, else one value of JSON; with `--json`
 always the latter. `--json` and
 another `--format` contradict each other; of two `--format` the last one counts.

@@ -212,10 +212,8 @@ def test_a_dry_run_writes_nothing_and_gives_the_patch(doors: Doors) -> None:
     before = doors.kb.run("list", {"type": "Note"})
     answer = doors.kb.run("delete", {"type": "Note", "identities": ["n1"], "cascade": True, "dry_run": True})
     fits(answer, ACTIONS["delete"].output)
-    assert (
-        answer["deleted"] == 2
-        and answer["patch"] == run_in(doors.root, ["delete", "Note", "n1", "--cascade", "--dry-run"]).out
-    )
+    trial = ["delete", "Note", "n1", "--cascade", "--dry-run", "--format", "patch"]
+    assert answer["deleted"] == 2 and answer["patch"] == run_in(doors.root, trial).out
     assert doors.kb.run("list", {"type": "Note"}) == before
 
 

@@ -71,7 +71,8 @@ def test_a_dry_run_shows_one_record_around_what_it_changes(tmp_path: Path) -> No
     with duckkb.open(root) as kb:
         kb.collections.init("notes", policy="simple-kv")
         kb.put("notes", [{"key": f"k{number}", "value": number} for number in range(9)])
-    shown = run_in(root, ["put", "notes", '{"key": "k4", "value": 40}', "--dry-run"]).out.splitlines()
+    trial = ["put", "notes", '{"key": "k4", "value": 40}', "--dry-run", "--format", "patch"]
+    shown = run_in(root, trial).out.splitlines()
     assert [line[0] for line in shown[5:]] == [" ", "-", "+", " "]
 
 

@@ -202,26 +202,29 @@ def test_what_cannot_be_read_is_refused_with_its_place(
 
 def test_a_dry_run_says_types_and_first_records_and_writes_nothing(run: Run, rows: str, tmp_path: Path) -> None:
     ran = run("import", rows, write(tmp_path, "t.csv", "id,n\na,1\nb,2\n"), "--dry-run")
-    assert ran.code == 0 and ran.out.startswith("diff --git")
+    assert ran.code == 0 and [change["identity"] for change in ran.line["changes"]] == ["a", "b"]
     assert "types: id text, n integer" in ran.err and 'record: {"id": "a", "n": 1}' in ran.err
     assert "dry run: 2 inserted" in ran.err
     assert not stored(run, rows)
 
 
-def test_a_dry_run_as_json_is_a_short_receipt_of_what_would_change(run: Run, rows: str, tmp_path: Path) -> None:
+def test_a_dry_run_prints_a_short_receipt_of_what_would_change_and_the_patch_where_it_is_asked_for(
+    run: Run, rows: str, tmp_path: Path
+) -> None:
     table = "id,n\n" + "".join(f"r{number},{number}\n" for number in range(60))
     assert run("import", rows, write(tmp_path, "t.csv", table)).line["inserted"] == 60
     table = "id,n\n" + "".join(f"r{number},{number + 1}\n" for number in range(60))
     for verb in (("import", rows, write(tmp_path, "t.csv", table)), ("put", rows), ("put", rows, "--batch")):
         lines = "" if verb[0] == "import" else "".join(f'{{"id": "r{n}", "n": {n + 1}}}\n' for n in range(60))
-        trial = run(*verb, "--dry-run", "--json", stdin=lines).line
+        trial = run(*verb, "--dry-run", stdin=lines).line
+        assert trial == run(*verb, "--dry-run", "--json", stdin=lines).line
         assert (trial["updated"], trial["dry_run"], trial["changes_left_out"]) == (60, True, 50)
         assert len(trial["changes"]) == 10 and "patch" not in trial
         assert trial["changes"][3] == {
             "op": "update", "type": rows, "identity": "r3", "fields": {"n": {"before": 3, "after": 4}}
         }  # fmt: skip
-        patch = run(*verb, "--dry-run", stdin=lines)
-        assert patch.out.count("\n+{") == 60 and "--json says it in short" in patch.err
+        patch = run(*verb, "--dry-run", "--format", "patch", stdin=lines)
+        assert patch.out.startswith("diff --git") and patch.out.count("\n+{") == 60
     assert {line["id"]: line["n"] for line in stored(run, rows)} == {f"r{n}": n for n in range(60)}
 
 

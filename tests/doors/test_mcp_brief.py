@@ -108,6 +108,15 @@ def test_a_dry_run_says_what_changes_of_the_first_records_and_counts_the_others(
     assert {"op": "insert", "type": "Note", "identity": "t0"} in trial["changes"]
 
 
+def test_a_refusal_says_what_is_wrong_once_and_still_names_its_places(pipe: Pipe) -> None:
+    stale = pipe.call("put", type="Note", records={"id": "n1", "title": "鸭子", "_etag": "0" * 16})["error"]
+    assert stale["code"] == "E_STALE" and "not at 0000" in stale["message"]
+    assert stale["details"] == {"findings": [{"type": "Note", "identity": "n1"}]}
+    wrong = pipe.call("list", type="Note", limit="many", full="鸭子")["error"]["details"]["findings"]
+    assert [finding["field"] for finding in wrong] == ["/limit", "/full"]
+    assert [set(finding) for finding in wrong] == [{"field"}, {"field", "message"}], "the first is the message"
+
+
 def test_blame_and_log_name_a_commit_once(tmp_path: Path, copy_of: CopyOf) -> None:
     root = copy_of(make_ducks, tmp_path / "kb")
     assert run_in(root, ["put", "Note", '{"id": "n1", "title": "geese"}', "--merge"]).code == 0

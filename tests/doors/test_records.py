@@ -3,6 +3,7 @@
 import json
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,14 +139,28 @@ def test_if_match_guards_put_and_delete(run: Run) -> None:
     assert run("delete", "Note", "a", "--if-match", newer.line["etags"][0]).code == 0
 
 
-def test_dry_run_prints_the_patch_that_git_shows(run: Run, notes: Path) -> None:
+def test_a_dry_run_says_what_would_change_and_as_a_patch_what_git_shows(run: Run, notes: Path) -> None:
     run("put", "Note", stdin='{"id": "a", "text": "一"}\n{"id": "b"}\n')
     commit(notes)
     before = tree_bytes(notes)
-    shown = run("delete", "Note", "b", "--dry-run")
+    brief = run("delete", "Note", "b", "--dry-run")
+    shown = run("delete", "Note", "b", "--dry-run", "--format", "patch")
     assert tree_bytes(notes) == before
+    assert brief.line["changes"] == [{"op": "delete", "type": "Note", "identity": "b"}] and brief.line["dry_run"]
+    assert "dry run: 0 inserted, 0 updated, 1 deleted" in brief.err and "--format patch" in brief.err
     run("delete", "Note", "b")
     assert shown.out == git(notes, "diff")
+
+
+def test_a_receipt_names_up_to_twenty_records_and_as_json_all(run: Run) -> None:
+    def put(count: int, *form: str) -> dict[str, Any]:
+        return run("put", "Note", *form, stdin="".join(f'{{"id": "书{n}"}}\n' for n in range(count))).line
+
+    few, many, whole = put(20), put(21), put(21, "--json")
+    assert few["identities"] == [f"书{n}" for n in range(20)] and len(few["etags"]) == len(few["ids"]) == 20
+    assert (many["inserted"], many["unchanged"]) == (1, 20)
+    assert not {"identities", "ids", "etags"} & many.keys()
+    assert whole["identities"] == [f"书{n}" for n in range(21)] and whole["etags"][:20] == few["etags"]
 
 
 def test_delete_of_what_is_not_there_is_exit_1_and_deletes_nothing(run: Run, notes: Path) -> None:

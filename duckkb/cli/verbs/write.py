@@ -20,9 +20,13 @@ if TYPE_CHECKING:
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
 _SHOWN = 20
 """How many lines of its patch a dry run shows on a terminal."""
+_MOST_NAMED = 20
+"""Receipts of more records name none of them; with --json they do."""
+TRIAL_FORMATS = ("jsonl", "patch")
+"""Formats of verbs that have a dry run; `patch` is that of the dry run alone."""
 
 
-@verb("put", action="put")
+@verb("put", action="put", formats=TRIAL_FORMATS)
 @options.type_name
 @click.argument("json_text", metavar="[JSON]", required=False)
 @parameters("merge")
@@ -30,6 +34,8 @@ _SHOWN = 20
 @parameters("if_match", "dry_run", "embed")
 def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match: str | None, **how: bool) -> None:
     """One JSON object is an argument, else JSONL comes on stdin (also with -).
+
+    The receipt names the records where they are at most 20, with --json always.
 
     With --batch each bad line is reported, the others are stored in one write, and the exit code is 1. Fields that duckkb
     prints are ignored when they come back, but __id must match: duckkb get T X | jq -c '.title="new"' | duckkb put T
@@ -50,7 +56,7 @@ def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match:
         print_receipt(kb.put_json(type_name, data, single=single, if_match=if_match, **how), kb.notices)
 
 
-@base_verb("delete", tells=False, action="delete")
+@base_verb("delete", tells=False, action="delete", formats=TRIAL_FORMATS)
 @options.record_type
 @click.argument("identities", metavar="IDENTITY...", nargs=-1, required=True)
 @parameters("cascade", "allow_shrink", "if_match", "dry_run")
@@ -59,7 +65,7 @@ def delete_command(kb: "KnowledgeBase", type_name: str, identities: tuple[str, .
     print_receipt(kb.delete(type_name, *identities, **how), kb.notices)
 
 
-@base_verb("rename", tells=False, action="rename")
+@base_verb("rename", tells=False, action="rename", formats=TRIAL_FORMATS)
 @options.record_type
 @click.argument("old")
 @click.argument("new")
@@ -68,7 +74,7 @@ def rename_command(kb: "KnowledgeBase", type_name: str, old: str, new: str, *, d
     print_receipt(kb.rename(type_name, old, new, dry_run=dry_run), kb.notices)
 
 
-@base_verb("import", tells=False)
+@base_verb("import", tells=False, formats=TRIAL_FORMATS)
 @options.type_name
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.PathName())
 @click.option("--id", "id_fields", metavar="FIELD[,FIELD]", help="The fields that make the identity; joined by -.")
@@ -177,25 +183,34 @@ def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: boo
     if receipt.dry_run:
         _print_trial(receipt, receipt_line(receipt, named=False))
     else:
-        out.emit({**receipt_line(receipt, named=named), **_read_proposal()})
+        has_room = wants_json() or len(receipt.identities) <= _MOST_NAMED
+        out.emit({**receipt_line(receipt, named=named and has_room), **_read_proposal()})
     out.tell((*notices, *receipt.notices))
 
 
 def _print_trial(receipt: "Receipt", line: "Mapping[str, Any]") -> None:
-    """What a dry run would write: the patch, of which a terminal shows the first lines; with --json the receipt `line`, with the first changes."""
-    if wants_json():
+    """Print what a dry run would write: the receipt `line` with the first changes, or with --format patch the patch.
+
+    A terminal shows the first lines of the patch, unless a format is asked for.
+    """
+    form = options.choose_format("")
+    if form == "patch":
+        out.patch(receipt)
+    elif form == "" and printed.is_on_terminal():
+        out.patch(receipt, lines=_SHOWN)
+    else:
         from duckkb.actions.registry.record_lines import describe_changes
 
+        out.only_json("a dry run")
         first = {"first": list(receipt.imported.first)} if receipt.imported else {}
         out.emit({**line, "dry_run": True, **describe_changes(receipt.changes), **first})
+    if wants_json():
         return
-    out.patch(receipt, lines=_SHOWN if printed.is_on_terminal() else None)
     for text in _describe_import(receipt.imported) if receipt.imported else ():
         printed.note(text)
     counts = ("inserted", "updated", "deleted", "unchanged", "errors")
     total = ", ".join(f"{line[name]} {name}" for name in counts if name in line)
-    in_short = "; --json says it in short" if receipt.patch.count("\n") > _SHOWN else ""
-    printed.note(f"dry run: {total}{in_short}")
+    printed.note(f"dry run: {total}{'' if form == 'patch' else '; --format patch prints the lines'}")
 
 
 def _describe_import(summary: "ImportSummary") -> "Iterator[str]":

@@ -52,6 +52,25 @@ def shorten_answer(name: str, arguments: Arguments, answer: Mapping[str, Any]) -
     return _SHORTENERS[name](short, arguments) if name in _SHORTENERS else short
 
 
+def shorten_error(answer: Mapping[str, Any]) -> Answer:
+    """Return a refusal without what is empty, and its findings without what it says itself or suggests as a call."""
+    error = {**answer["error"]}
+    details = {**error.pop("details", {})}
+    findings = (_shorten_finding(finding, error) for finding in details.get("findings", ()))
+    details["findings"] = [finding for finding in findings if finding]
+    details = {name: value for name, value in details.items() if not _is_empty(value)}
+    return {"error": error | ({"details": details} if details else {})}
+
+
+def _shorten_finding(finding: Mapping[str, Any], error: Mapping[str, Any]) -> Answer:
+    short = {name: value for name, value in finding.items() if name != "remedy"}
+    if short.get("code") == error["code"]:
+        del short["code"]
+    if short.get("message", "") in error["message"]:
+        short.pop("message", None)
+    return short
+
+
 def shorten_schema(name: str) -> dict[str, Any]:
     """Return the JSON Schema of what `shorten_answer` returns."""
     if name == "blame":

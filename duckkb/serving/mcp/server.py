@@ -22,7 +22,7 @@ from duckkb.errors import DuckkbError
 from duckkb.serving.front import ASKED, Asked, Front
 from duckkb.serving.lines import report_unexpected, say
 from duckkb.serving.mcp import log_messages, prompts, resources, tools
-from duckkb.serving.mcp.brief import shorten_answer
+from duckkb.serving.mcp.brief import shorten_answer, shorten_error
 from duckkb.serving.mcp.confirming import ask_confirmation
 from duckkb.serving.mcp.subscriptions import Subscriptions, lifespan_of
 from duckkb.serving.telemetry.noted import Noted
@@ -59,7 +59,7 @@ class _Doors:
                 report_unexpected(f"mcp {given.name}", problem)
             answer, is_error = failure(problem, for_calls=True), True
         await log_messages.send_of_call(ctx, given.name, answer, is_error, monotonic() - began)
-        short = answer if is_error else shorten_answer(given.name, given.arguments or {}, answer)
+        short = shorten_error(answer) if is_error else shorten_answer(given.name, given.arguments or {}, answer)
         return tools.result(short, failed=is_error)
 
     async def set_level(self, ctx: _Context, given: types.SetLevelRequestParams) -> types.EmptyResult:

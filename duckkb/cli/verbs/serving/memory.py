@@ -8,7 +8,7 @@ from duckkb.cli import options, out
 from duckkb.cli.commands import parameters
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import action_verb, base_verb, group
-from duckkb.cli.verbs.write import print_receipt
+from duckkb.cli.verbs.write import TRIAL_FORMATS, print_receipt
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
@@ -22,7 +22,7 @@ def memory_command() -> None:
     """
 
 
-@base_verb("put", group=memory_command, tells=False, action="memory_put")
+@base_verb("put", group=memory_command, tells=False, action="memory_put", formats=TRIAL_FORMATS)
 @click.argument("key")
 @click.argument("text", required=False)
 @parameters("scope", "tags", "links", "source", "if_match", "dry_run", "embed")
