@@ -67,7 +67,7 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         if not part.rows and not part.findings:
             yield Finding(
                 "E_EXTRACT",
-                "could not be read whole, and is no record",
+                "could not be read completely, and is no record",
                 part.path,
                 remedy=f"`duckkb ls {kind.name} --long` says why",
             )

@@ -69,7 +69,7 @@ def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[Colle
 
 
 def list_refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocument, tuple[str, ...]]]:
-    """Return the files that could not be read whole and are no documents, with the problems of each."""
+    """Return the files that could not be read completely and are no documents, with the problems of each."""
     refusals = []
     for kind in kinds:
         for part in (part for part in base.tree.parts_of(kind) if not part.rows and not part.findings):
