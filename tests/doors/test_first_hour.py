@@ -49,7 +49,7 @@ def test_a_branch_is_named_to_propose(base: Path) -> None:
 
 def test_no_branches_are_said_to_be_none(base: Path) -> None:
     ran = run_in(base, ["branches"])
-    assert (ran.code, ran.out) == (1, "") and "no branch has anything that HEAD has not" in ran.err
+    assert (ran.code, ran.out) == (1, "") and "no branch has changes that HEAD lacks" in ran.err
     assert json.loads(run_in(base, ["branches", "--json"]).out)["branches"] == []
 
 

@@ -273,7 +273,7 @@ export type MultiGetAnswer = {
 };
 
 export type QueryGiven = {
-  /** The question, in words. Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a question, `hyde:` an answer as it might stand in a text; `intent:` says what is meant. */
+  /** The question, in words. Give several lines to ask each lane separately: `lex:` words that must all occur, `vec:` a question, `hyde:` a possible answer, `intent:` the purpose of the question. */
   "question"?: string;
   /** Instead of the question: searches that are answered together, each in its lane. */
   "searches"?: Array<{

@@ -86,8 +86,8 @@ _DIFFERENT: Mapping[tuple[str, str], str] = {
     ("conflicts", "after"): "Start behind the conflict with this name: the `next` of the page before.",
     ("diff", "after"): "Go on where an answer ended: the `after` of its `next`.",
     ("query", "question"): (
-        "The question, in words. Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a "
-        "question, `hyde:` an answer as it might stand in a text; `intent:` says what is meant."
+        "The question, in words. Give several lines to ask each lane separately: `lex:` words that must all occur, "
+        "`vec:` a question, `hyde:` a possible answer, `intent:` the purpose of the question."
     ),
     ("ask", "budget"): "At most about so many tokens of evidence for the model; by itself as the configuration says.",
     ("ask", "limit"): "At most this many records and documents as evidence.",

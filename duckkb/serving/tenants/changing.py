@@ -101,7 +101,7 @@ def rotate(root: Path, id: str, expires: str = "", timeout: float = 60.0) -> dic
 
 
 def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
-    """Let a tenant see more types and collections.
+    """Grant types and collections to a tenant.
 
     Raises `errors.NotFound` (E_UNKNOWN_TYPE), `errors.UsageError` for an admin, and as `remove`.
     """
