@@ -112,7 +112,7 @@ class Count(Struct, frozen=True):
 
 
 def count(base: Base, type: str, *, where: str | None = None) -> Count:
-    """Count the records of a type, or those that satisfy a filter. Raises `errors.NotFound`, `errors.FilterError`."""
+    """Count the records of a type, or those that match a filter. Raises `errors.NotFound`, `errors.FilterError`."""
     kind, condition = find_kind(base, type), text_or_none(where, "a filter")
     if condition is None:
         return Count(kind.name, base.tree.count(kind))

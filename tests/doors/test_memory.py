@@ -462,7 +462,7 @@ def test_kx_14_the_greeting_is_bounded_however_much_is_remembered(base: Path) ->
     said = pipe.ask("initialize", **START)["result"]["instructions"]
     pipe.close()
     told = said[said.index("Memories") :]
-    assert len(told) < 1_100 and "ann: 9" in told and told.endswith("`memory_stats` tells of the others.")
+    assert len(told) < 1_100 and "ann: 9" in told and told.endswith("`memory_stats` lists the others.")
 
 
 def test_kx_14_a_memory_that_is_reviewed_becomes_a_proposal(base: Path) -> None:

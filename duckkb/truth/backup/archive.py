@@ -135,7 +135,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _DIGEST_LENGTH))
         if file.read() != _digest(file):
-            raise make_damage_error("its bytes are not those that were written")
+            raise make_damage_error("its checksum does not match")
         try:
             read = ZipFile(file)
         except _UNREADABLE as error:

@@ -207,7 +207,7 @@ def _read_reference(visit: Visit) -> tuple[str, str]:
     """Return type and identity from the address. Raises `errors.UsageError`."""
     type, identity = visit.get_parameter("type"), visit.request.query_params.get("id", "")
     if not type or not identity:
-        raise UsageError("no record is named", "E_ARGUMENT", "follow a link of a search")
+        raise UsageError("the address names no record", "E_ARGUMENT", "follow a link of a search")
     return type, identity
 
 
