@@ -153,7 +153,7 @@ def _place(after: str | None, depth: int) -> graph.Place | None:
     if after is None:
         return None
     if depth != 1:
-        raise UsageError("only records that are one edge away come in pages", suggestion="leave depth or after out")
+        raise UsageError("only records that are one edge away come in pages", suggestion="leave out depth or after")
     try:
         name, way, identity = json.loads(after)
         return str(name), str(way), identity_key(tuple(map(component_of, identity)))

@@ -303,8 +303,8 @@ VARIABLES: Mapping[str, str] = {
     "DUCKKB_BACKEND": "The address of a database that answers in place of a clone (docs/publish.md), as --backend says it.",
     "DUCKKB_WRITER": "Stands for this clone's id when new records get their file; for CI and tests.",
     "DUCKKB_TRUST": "The hash of the demands that this run accepts, or several with commas between; `duckkb trust --show` prints it.",
-    "DUCKKB_SANDBOX": "1: paths given to commands must lie inside the knowledge base.",
-    "DUCKKB_AGENT": "1: an agent writes, who has to propose what the ontology wants reviewed.",
+    "DUCKKB_SANDBOX": "1: paths given to commands must be inside the knowledge base.",
+    "DUCKKB_AGENT": "1: the writer is an agent, which must propose changes that need a review.",
     "DUCKKB_DAEMON": "Of the warm process that answers commands which only read: auto starts it with the first embedded question, off asks none, require fails without one. Where it is not set, one that was started is asked.",
     "DUCKKB_CACHE_HOME": "Folder for what is derived (stores, vectors, converted models), instead of the user's cache folder.",
     "DUCKKB_ENCRYPTION_KEY": "Seals what is derived: 32 bytes as hex or base64, or a passphrase (docs/encryption.md).",
@@ -397,7 +397,7 @@ def _check_answer_model(values: Mapping[str, Any]) -> Iterator[_Problem]:
     model, models = values["global.ask.model"], values["global.models"]
     if model is not None and model not in models:
         remedy = suggest_known_names(model, models) if models else "add it to `global.models`"
-        yield "global.ask.model", f"there is no chat model {show_value(model)}", remedy
+        yield "global.ask.model", f"no chat model {show_value(model)}", remedy
 
 
 def _report(root: Section, problem: _Problem, origin: str) -> None:

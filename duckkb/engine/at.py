@@ -49,8 +49,8 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
         )
     links = [path for path, entry in config_entries.items() if entry.mode not in REGULAR]
     if links:
-        findings = [Finding("E_YAML", f"is no regular file at {at.name}", path) for path in links]
-        raise OntologyError(f"{links[0]} is no regular file at {at.name}", code="E_YAML", findings=findings)
+        findings = [Finding("E_YAML", f"is not a regular file at {at.name}", path) for path in links]
+        raise OntologyError(f"{links[0]} is not a regular file at {at.name}", code="E_YAML", findings=findings)
     return revisions.contents(root, config_entries)
 
 

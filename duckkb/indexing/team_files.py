@@ -38,7 +38,7 @@ _MANY_SMALL = 16
 _DEAD_SHARE = 0.25
 _SEGMENT = re.compile(r"(tokens|vector)-[0-9a-f]{16}\.parquet")
 _HEAD = 64
-_FORGED = "rows of it did not agree with what was recomputed, so none of it is used"
+_FORGED = "its rows differ from recomputed ones, so none of it is used"
 _WHO = "find out who changed it, then `duckkb index build`"
 
 

@@ -118,7 +118,7 @@ def _read_model(name: str, row: Section, origins: dict[str, str]) -> ChatModelSe
             providers.append(ProviderSettings(**{"model": name, **provider_options}))
             if options.get("reasoning") == "mapped" and not provider_options.get("reasoning_body"):
                 entry.problem(
-                    "says nothing of how reasoning is asked for", remedy="reasoning_body: {enable_thinking: true}"
+                    "does not define how to request reasoning", remedy="reasoning_body: {enable_thinking: true}"
                 )
         else:
             row.problem(f"must be a mapping, is {show_value(value)}", "providers", index, remedy=_REMEDY)

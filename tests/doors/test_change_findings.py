@@ -314,7 +314,7 @@ def test_findings_and_what_could_not_run_are_told_apart(base: Path) -> None:
     assert (log["invocations"][0]["executionSuccessful"], len(log["results"])) == (False, 1)
     assert run_in(base, ["fmt", "--check", "--json"]).error["outcome"] == "could_not_run"
     said = run_in(base, ["impact", "--format", "markdown"])
-    assert said.code == 2 and "This is no verdict on the change." in said.out and "`config.yaml:1`" in said.out
+    assert said.code == 2 and "The change was not judged." in said.out and "`config.yaml:1`" in said.out
 
 
 def test_a_shallow_clone_is_told_how_to_get_what_it_lacks(base: Path, tmp_path: Path) -> None:

@@ -139,9 +139,9 @@ def find_document(base: Base, text: str) -> Named:
         names = ", ".join(f"{docid} {name}" for name, docid in docids(base, candidates[:_MOST_NEAR]).items())
         more = f" and {len(candidates) - _MOST_NEAR} more" if len(candidates) > _MOST_NEAR else ""
         message = f"{plain_text} names {len(candidates)} documents: {names}{more}"
-        raise Refused(message, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
+        raise Refused(message, code="E_AMBIGUOUS_KEY", suggestion="give the full name of one of them")
     if (kind := base.ontology.find(plain_text)) is not None and kind.source is None:
-        raise UsageError(f"{plain_text} is a type: say which record", suggestion=f"duckkb list {plain_text}")
+        raise UsageError(f"{plain_text} is a type: name a record of it", suggestion=f"duckkb list {plain_text}")
     near = _find_nearest(plain_text, documents)
     message = f"; did you mean {' or '.join(near)}?" if near else ""
     if not near and "/" in plain_text and base.ontology.find(plain_text.partition("/")[0]) is None:

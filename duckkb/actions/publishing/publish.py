@@ -152,7 +152,7 @@ def _plan_changes(
     with target.open_publication() as snapshot:
         if snapshot.watermark != before:
             raise Conflict(
-                f"another publisher has changed what is published at {target.name}",
+                f"another publisher changed {target.name} meanwhile",
                 code="E_BEHIND",
                 suggestion="publish again",
             )

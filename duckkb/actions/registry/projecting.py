@@ -29,7 +29,7 @@ def choose_fields(names: Sequence[str]) -> FieldChoice:
         raise UsageError("name fields: --fields id,author, or --fields +_chunk")
     if not are_more and any(path.startswith("+") for path in paths):
         every = ",".join(path.removeprefix("+") for path in paths)
-        raise UsageError(f"a + goes in front of all of them: --fields +{every}")
+        raise UsageError(f"put one + in front of all fields: --fields +{every}")
     return FieldChoice(paths, are_more)
 
 

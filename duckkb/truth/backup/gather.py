@@ -75,7 +75,7 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
             history = writer.add(BUNDLE, BUNDLE, stat.S_IFREG | 0o644, pieces)
         elif checkout and checkout.index:
             checkout = replace(checkout, index="")
-            work_tree.left_out.append("what is staged, but not the files: there is no commit yet")
+            work_tree.left_out.append("the index, but not the files: no commit exists yet")
         with protocol.lock_for_reading(source.root, source.lock_timeout):
             names = _list_tracked_files(work_tree, checkout.commit) if checkout else set(_walk(top, top))
             names |= _list_untracked_files(source, work_tree, in_git=checkout is not None)

@@ -497,7 +497,7 @@ def list_error(term: Term) -> FilterError:
 
 def _build_conversion_error(term: Term, description: str) -> FilterError:
     return FilterError(
-        f"{term.name} is no {description.removeprefix('a ')}."
+        f"{term.name} is not {description}."
         if term.constant
         else f"{term.name} is {name_kind(term.kind)} and cannot be read as {description}.",
         details={"construct": "type", "field": term.name},

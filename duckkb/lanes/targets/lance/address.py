@@ -69,7 +69,9 @@ def _place(scheme: str, path: str) -> str:
     if not parts.netloc:
         raise _build_refusal("the address names no bucket")
     if "@" in parts.netloc:
-        raise _build_refusal("the address holds a key", "leave it out, and give it by the environment of the storage")
+        raise _build_refusal(
+            "the address contains a key", "leave it out, and give it by the environment of the storage"
+        )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 
