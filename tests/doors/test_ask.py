@@ -253,5 +253,5 @@ def test_the_command_says_where_an_answer_stops_in_the_middle(served: tuple[Fake
             endpoint.next(reply)
             ran = _run(served, GOOD, form)
             assert ran.code == 1 and GOOD in ran.out, ran
-            assert "stops in the middle" in ran.err
+            assert "is incomplete" in ran.err
             assert form == "--json" or f"{GOOD}\n\nSources:\n" in ran.out

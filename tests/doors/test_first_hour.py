@@ -70,8 +70,8 @@ def test_a_folder_outside_of_the_base_is_told_to_be_in_no_clone(base: Path, tmp_
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/a.md").write_text("# Refunds\n", "utf-8")
     ran = run_in(base, ["collection", "add", str(tmp_path / "docs")])
-    assert ran.line["documents"] == 1 and "no clone has docs" in ran.err
-    (steps,) = [line.partition(": ")[2] for line in ran.err.splitlines() if line.startswith("to have it in the base")]
+    assert ran.line["documents"] == 1 and "clones do not have docs" in ran.err
+    (steps,) = [line.partition(": ")[2] for line in ran.err.splitlines() if line.startswith("to move it into the base")]
     remove, copy, add = (shlex.split(step) for step in steps.split(" && "))
     assert copy == ["cp", "-r", str(tmp_path / "docs"), "docs"]
     (tmp_path / "docs").rename(base / "docs")
@@ -82,8 +82,8 @@ def test_a_folder_outside_of_the_base_is_told_to_be_in_no_clone(base: Path, tmp_
 
 def test_a_base_inside_another_one_names_that(base: Path) -> None:
     ran = run_in(base, ["init", "inner"])
-    assert f"lies in another one, {base}" in ran.err and f"duckkb --kb {base} status" in ran.err
-    assert "lies in another one" not in run_in(base.parent, ["init", "beside"]).err
+    assert f"is inside another base, {base}" in ran.err and f"duckkb --kb {base} status" in ran.err
+    assert "is inside another base" not in run_in(base.parent, ["init", "beside"]).err
 
 
 def test_a_judged_answer_that_is_no_record_is_found_by_check(base: Path) -> None:

@@ -206,7 +206,7 @@ def test_check_has_text_for_people_and_the_other_formats(notes: Path) -> None:
         (["list", "Note", "--format", "cvs"], "Did you mean csv?"),
         (["list", "Note", "--format", "TABLE"], "Did you mean table?"),
         (["list", "Note", "--format", "xml"], "jsonl, json, csv, md, table"),
-        (["list", "Note", "--format", "text"], "is no format"),
+        (["list", "Note", "--format", "text"], "Unknown format"),
         (["--format", "jsnol", "list", "Note"], "Did you mean jsonl?"),
         (["list", "Note", "--json", "--format", "csv"], "contradict"),
         (["--format", "csv", "list", "Note", "--json"], "contradict"),

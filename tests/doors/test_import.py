@@ -221,7 +221,7 @@ def test_a_dry_run_as_json_is_a_short_receipt_of_what_would_change(run: Run, row
             "op": "update", "type": rows, "identity": "r3", "fields": {"n": {"before": 3, "after": 4}}
         }  # fmt: skip
         patch = run(*verb, "--dry-run", stdin=lines)
-        assert patch.out.count("\n+{") == 60 and "--json says it in short" in patch.err
+        assert patch.out.count("\n+{") == 60 and "--json gives a summary" in patch.err
     assert {line["id"]: line["n"] for line in stored(run, rows)} == {f"r{n}": n for n in range(60)}
 
 
@@ -287,7 +287,7 @@ def test_a_collection_that_an_import_would_make_is_not_there_where_the_import_fa
     bad = write(tmp_path, "faq.jsonl", '{"id": "a", "_x": 1}\n')
     empty = write(tmp_path, "faq.csv", "id,question\n")
     assert run("import", "faq", bad).code == 1
-    assert "no record in what was given" in run("import", "faq", empty).err
+    assert "the input has no record" in run("import", "faq", empty).err
     assert run("col", "list").lines == [] and run("check").code == 0
 
 

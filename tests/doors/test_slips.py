@@ -362,7 +362,7 @@ def test_a_statement_that_a_shell_split_is_answered_with_the_statement(base: Pat
 
 @pytest.mark.parametrize(("verb", "formats"), [("review", "markdown, html, github, sarif"), ("growth", "jsonl, json")])
 def test_who_asks_for_a_format_that_is_not_there_is_told_which_are(base: Path, verb: str, formats: str) -> None:
-    assert f"it has the formats {formats}" in run_in(base, [verb, "--format", "table"]).err
+    assert f"use {formats}" in run_in(base, [verb, "--format", "table"]).err
 
 
 @pytest.mark.parametrize("verb", ["undo", "revert", "rollback"])

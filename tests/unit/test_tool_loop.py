@@ -533,7 +533,7 @@ def test_ax_04_messages_may_be_plain_objects_and_what_is_none_is_refused() -> No
     result = ToolLoop(model).run([one.as_object() for one in ASKED])
     assert result.messages[:2] == ASKED and result.content == "hello"
     for wrong in ({"role": "user", "content": [{"type": "text"}]}, {"content": "hello"}, "hello", None):
-        with pytest.raises(UsageError, match="no conversation"):
+        with pytest.raises(UsageError, match="not a conversation"):
             ToolLoop(model).run([wrong])  # type: ignore[list-item]
 
 

@@ -224,7 +224,7 @@ def room(free: int, inodes: int | None) -> Iterator[Problem]:
         yield make_warning(message, "free space on this disk")
     if inodes is not None and inodes < LEAST_INODES:
         yield make_warning(
-            f"fewer than {LEAST_INODES:,} files more fit where the base lies", "remove files from this disk"
+            f"fewer than {LEAST_INODES:,} more files fit on the disk of the base", "remove files from this disk"
         )
 
 

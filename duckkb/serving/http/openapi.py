@@ -21,7 +21,7 @@ _ERRORS: Mapping[int, str] = {
     421: "The server does not accept this host name.",
     422: "The answer takes too much time or memory.",
     429: "Too many calls; retry after the seconds in Retry-After.",
-    500: "Files of the base cannot be read, or a bug in duckkb.",
+    500: "Files of the base cannot be read, or duckkb has a bug.",
     503: "A required service does not answer at the moment.",
     504: "The answer took too long; `details.begun` shows whether the operation continues.",
 }

@@ -94,7 +94,10 @@ def add_log_options(default: str) -> Callable[[click.decorators.FC], click.decor
             help="Alias for other servers' option: INFO or finer means --log requests, others --log off.",
         ),
         click.option(
-            "--log-format", type=click.Choice(["json"]), expose_value=False, help="No effect: log lines are always JSON objects."
+            "--log-format",
+            type=click.Choice(["json"]),
+            expose_value=False,
+            help="No effect: log lines are always JSON objects.",
         ),
     )
 
@@ -108,12 +111,21 @@ def log_of(given: Mapping[str, Any]) -> "Log":
 
 @verb("serve", cls=Group, invoke_without_command=True)
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Address to listen on; other than this machine needs --allowed-host."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; other than this machine needs --allowed-host.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="Port; 0 chooses a free one.")
-@click.option("--allowed-host", "names", multiple=True, metavar="NAME", help="A host name that clients may use for the server.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="Port; 0 chooses a free one."
+)
+@click.option(
+    "--allowed-host", "names", multiple=True, metavar="NAME", help="A host name that clients may use for the server."
+)
 @reaching
-@click.option("--workers", type=_COUNT, default=0, show_default=True, help="Number of worker processes; 0: this process answers.")
+@click.option(
+    "--workers", type=_COUNT, default=0, show_default=True, help="Number of worker processes; 0: this process answers."
+)
 @click.option(
     "--rate",
     type=options.Seconds(0, 1_000_000),
@@ -121,13 +133,18 @@ def log_of(given: Mapping[str, Any]) -> "Log":
     metavar="NUMBER",
     help="Calls of a tenant per second; 0: no limit.",
 )
+@click.option("--concurrency", type=_COUNT, default=0, help="Calls of a tenant at once; 0: all slots but one.")
 @click.option(
-    "--concurrency", type=_COUNT, default=0, help="Calls of a tenant at once; 0: all slots but one."
+    "--max-waiting",
+    "waiting",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Maximum number of waiting calls.",
 )
 @click.option(
-    "--max-waiting", "waiting", type=click.IntRange(min=1), default=256, show_default=True, help="Maximum number of waiting calls."
+    "--timeout", type=options.Seconds(0, 86_400), default=0, metavar="SECONDS", help="Time limit of an answer; 0: none."
 )
-@click.option("--timeout", type=options.Seconds(0, 86_400), default=0, metavar="SECONDS", help="Time limit of an answer; 0: none.")
 @click.option(
     "--max-seconds",
     "longest",
@@ -137,7 +154,11 @@ def log_of(given: Mapping[str, Any]) -> "Log":
     help="Largest `timeout` that callers may request for reads; 0: no limit. Default: limits.served_seconds (30).",
 )
 @click.option(
-    "--dedupe", type=click.Choice(["join", "off"]), default="join", show_default=True, help="Cache for equal reads of a caller."
+    "--dedupe",
+    type=click.Choice(["join", "off"]),
+    default="join",
+    show_default=True,
+    help="Cache for equal reads of a caller.",
 )
 @listed_tools
 @sessions
@@ -149,9 +170,7 @@ def log_of(given: Mapping[str, Any]) -> "Log":
 )
 @click.option("--edit", "edits", is_flag=True, help="Show forms that propose changes of records.")
 @click.option("--daemon", is_flag=True, help="Run in the background, until `serve stop`.")
-@click.option(
-    "--warm", is_flag=True, help="No HTTP: answer this user's read-only commands, until `serve stop --warm`."
-)
+@click.option("--warm", is_flag=True, help="No HTTP: answer this user's read-only commands, until `serve stop --warm`.")
 @click.option(
     "--idle",
     type=options.Seconds(0, 86_400),
@@ -180,7 +199,7 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
     A warm process has all modules imported and the model loaded. It answers find, get, list, graph, schema,
     status, why, search, vsearch, query, ls and multi-get of the same user, with the same environment, duckkb
     and Python. Output and exit code are the same; all other commands run as usual. DUCKKB_DAEMON=off never uses
-    it; "daemon": "auto" in this machine's settings.json starts one with the first embedded question. """
+    it; "daemon": "auto" in this machine's settings.json starts one with the first embedded question."""
     if ctx.invoked_subcommand is not None:
         return
     if warm:
@@ -219,8 +238,8 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
 @click.option("--warm", is_flag=True, help="The warm process.")
 @options.backend
 def serve_stop_command(*, warm: bool) -> None:
-    """Stop the background server of this base; prints its `pid` and `url`. A base has one,
-    whether `serve` or `mcp` started it. With --warm the warm process: its `pid` and `socket`."""
+    """Stop the background server of this base; prints its `pid` and `url`. A base has only one, started by `serve`
+    or `mcp`. --warm stops the warm process, and prints its `pid` and `socket`."""
     if warm:
         from duckkb.serving.warm import starting
 
