@@ -429,7 +429,7 @@ _CHECKS = {
         "Restore the old __id from git.",
     ),
     "E_MISPLACED": (
-        "A record lies in a day folder that is not the day of its __created_at.",
+        "A record is in a day folder that differs from the day of its __created_at.",
         "Restore __created_at from git.",
     ),
 }

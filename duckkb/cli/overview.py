@@ -30,7 +30,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("rename", "write", "knowledge"),
     Verb("list", "read", "knowledge"),
     Verb("schema", "read", "knowledge", "Print the types, or the JSON Schema of one."),
-    Verb("import", "write", "knowledge", "Insert or replace the records of CSV, JSON, JSONL or Parquet files."),
+    Verb("import", "write", "knowledge", "Insert or replace records from CSV, JSON, JSONL or Parquet files."),
     Verb("export", "read", "knowledge", "Print all records of a type as JSONL."),
     Verb("find", "find", "knowledge"),
     Verb("pack", "find", "knowledge"),
@@ -38,7 +38,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("sql", "find", "knowledge"),
     Verb("graph", "find", "knowledge", "Explore links: neighbors, path, citing, near."),
     Verb("embed", "find", "knowledge", "Print the vector of a text."),
-    Verb("col", "collect", "collections", "Create, list, show, rename, remove, snapshot and restore collections."),
+    Verb("col", "collect", "collections", "Create, list, rename, remove, snapshot and restore collections."),
     Verb(
         "collection",
         "documents",
@@ -88,9 +88,7 @@ VERBS: tuple[Verb, ...] = (
     Verb("git", "merge", "review", "Install the git merge and diff drivers: install, uninstall."),
     Verb("index", "index", "index", "Manage tokens and vectors: status, plan, refresh, build."),
     Verb("scheduler", "base", "index", "Show background work: status."),
-    Verb(
-        "publish", "serving.publish", "serving", "Publish a commit to PostgreSQL or Lance, which then answer searches."
-    ),
+    Verb("publish", "serving.publish", "serving", "Publish a commit to PostgreSQL or Lance, which answer searches."),
     Verb("serve", "serving.serve", "serving", "Serve the base over HTTP, or run a warm process; stop."),
     Verb("mcp", "serving.mcp", "serving", "Serve the base to agents over MCP: stdio or HTTP; stop."),
     Verb("status", "base", "care"),

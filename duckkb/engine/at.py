@@ -43,7 +43,7 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
     config_entries = {path: entry for path, entry in entries.items() if _is_configuration(path)}
     if CONFIG not in config_entries:
         raise StateError(
-            f"there was no knowledge base here at {at.name}: it has no {CONFIG}",
+            f"no knowledge base existed here at {at.name}: it has no {CONFIG}",
             code="E_NO_KB",
             suggestion=f"`git log --oneline -- {CONFIG}` lists the commits that have one",
         )

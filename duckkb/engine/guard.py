@@ -116,7 +116,7 @@ def refuse_agent_of(base: Base, kind: RecordType) -> None:
         raise Refused(
             f"changes of {kind.name} need a review, and DUCKKB_AGENT marks an agent",
             code="E_REVIEW",
-            suggestion="let a person do this, or propose changes of single records with `duckkb propose`",
+            suggestion="ask a person to do this, or propose changes of single records with `duckkb propose`",
         )
 
 

@@ -48,7 +48,9 @@ def _collect_answers(ray: Any, finished_tasks: list[Any]) -> Iterator[ShardBuilt
             answer = ray.get(task)
         except ray.exceptions.RayError as error:
             message = f"a shard was not made: {str(error).strip().splitlines()[-1]}"
-            raise Unavailable(message, code="E_EXECUTOR", suggestion="run it again; what was made is kept") from error
+            raise Unavailable(
+                message, code="E_EXECUTOR", suggestion="run it again; finished shards are kept"
+            ) from error
         if isinstance(answer, DuckkbError):
             raise answer
         yield answer

@@ -76,18 +76,14 @@ def row_of(settings: Settings, name: str | None) -> ChatModelSettings:
     if model_name in models:
         return models[str(model_name)]
     if not models:
-        raise UsageError(
-            "There is no chat model in config.yaml.", "E_NO_MODEL", f"add global.models: {{NAME: {{{_REMEDY}}}}}"
-        )
+        raise UsageError("config.yaml has no chat model.", "E_NO_MODEL", f"add global.models: {{NAME: {{{_REMEDY}}}}}")
     if model_name is None:
         message, remedy = (
             f"There are {len(models)} chat models, and none is chosen.",
             f"set global.ask.model: {next(iter(models))}",
         )
         raise UsageError(message, "E_NO_MODEL", remedy)
-    raise UsageError(
-        f"There is no chat model {show_value(model_name)}.", "E_NO_MODEL", suggest_known_names(model_name, models)
-    )
+    raise UsageError(f"No chat model {show_value(model_name)}.", "E_NO_MODEL", suggest_known_names(model_name, models))
 
 
 def read_models(section: Section, origins: dict[str, str]) -> dict[str, ChatModelSettings]:

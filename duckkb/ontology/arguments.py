@@ -59,7 +59,7 @@ class Parameters:
                 near = did_you_mean(name, self._known) or f"there are: {', '.join(self._known) or 'none'}"
                 yield Finding(
                     "E_ARGUMENT",
-                    f"there is no parameter {show_value(name)}",
+                    f"unknown parameter {show_value(name)}",
                     field=pointer(name)[:_LONGEST],
                     remedy=near,
                 )

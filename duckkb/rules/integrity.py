@@ -69,7 +69,7 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
                 "E_EXTRACT",
                 "could not be read completely, and is no record",
                 part.path,
-                remedy=f"`duckkb ls {kind.name} --long` says why",
+                remedy=f"`duckkb ls {kind.name} --long` shows the reason",
             )
 
 

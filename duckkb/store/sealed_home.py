@@ -137,7 +137,7 @@ class SealedHome:
             for draft in self.sealed.glob(atomic_write.DRAFTS):
                 draft.unlink(missing_ok=True)
         if not locks.try_lock(self._alive, exclusive=False):
-            raise OSError(f"{self.folder} is in use by what holds its lock alone")
+            raise OSError(f"{self.folder} is locked by another process")
         place.make_folder(self.folder)
         (self._disk / MODELS).mkdir(exist_ok=True)
         for folder in (self.home, self.temporary, self.folder / "notes", self.home / BASES):

@@ -231,7 +231,7 @@ def test_where_no_worker_comes_up_it_is_said_until_one_does(root: Path, monkeypa
     with closing(Pool(root, OpenOptions(), 2)) as pool, ThreadPoolExecutor(3) as threads:
         asked = [threads.submit(pool.run, "types", {}, _EVERYBODY) for _ in range(3)]
         for one in asked:
-            with pytest.raises(Unavailable, match=r"no worker process comes up.*exit code 1") as caught:
+            with pytest.raises(Unavailable, match=r"no worker process starts.*exit code 1") as caught:
                 one.result(HANG_S)
             assert caught.value.code == "E_UNAVAILABLE"
         before = pool.measures()["readers"]["restarts"]

@@ -221,9 +221,7 @@ def _describe_renames(source: ChromaCollection, kind: NodeType, fields: Mapping[
 
 def _describe_leftovers(empty: int, skip_count: int, pending: int) -> Iterator[Notice]:
     if empty:
-        yield Notice(
-            "W_MIGRATED", f"entries that are a vector alone, without document and metadata, were left out: {empty}"
-        )
+        yield Notice("W_MIGRATED", f"entries with only a vector, without document and metadata, were left out: {empty}")
     if skip_count:
         message = f"records that differ from their entries in Chroma were left unchanged: {skip_count}"
         yield Notice("W_MIGRATED", message, "--update takes what Chroma has")

@@ -105,7 +105,7 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
     duckkb pack "how do we roll back a release" -t runbooks --json
 
     `duckkb get URI` resolves a citation even after the record changed. The same base, question and pipeline
-    give the same bytes. Omitted results are counted; --json lists the first of them. """
+    give the same bytes. Omitted results are counted; --json lists the first of them."""
     from duckkb.actions.answering.context_pack import convert_pack_to_object
 
     text = _read_question(question)
@@ -136,7 +136,9 @@ def _read_question(argument: str | None) -> str:
 @click.argument("question", required=False)
 @parameters("model", "types", "budget", "limit")
 @click.option(
-    "--stream", is_flag=True, help="Print the answer as it arrives; with --json one event per line, the whole answer last."
+    "--stream",
+    is_flag=True,
+    help="Print the answer as it arrives; with --json one event per line, the whole answer last.",
 )
 @click.option("--strict", is_flag=True, help="Exit 1 if a sentence is marked as unsupported.")
 @parameters("at")
@@ -148,7 +150,7 @@ def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | N
     duckkb ask "which settings stop a mass deletion" -t Setting --stream
 
     Exits 1 if the base has not enough evidence (E_NO_EVIDENCE). Citations, quotations, code, numbers, names and
-    denials are checked against the texts. An incomplete answer is printed, and exits 1 (E_ANSWER_CUT). """
+    denials are checked against the texts. An incomplete answer is printed, and exits 1 (E_ANSWER_CUT)."""
     from duckkb.actions.answering.ask import convert_answer_to_object
     from duckkb.cli import answers
 
@@ -211,7 +213,7 @@ def neighbors_command(
         out.raise_no_results(whole, "no neighbors", _suggest_walk(kb, type_name, identity, walk))
     out.lines(_project_steps(kb, result, fields, full), under="records", truncated=result.truncated, next=result.next)
     if result.truncated:
-        on = f", or go on with --after {shell_word(result.next)}" if result.next else ""
+        on = f", or continue with --after {shell_word(result.next)}" if result.next else ""
         printed.notice("W_TRUNCATED", f"stopped at {len(result.records)} records", f"raise --limit{on}")
 
 
@@ -318,7 +320,7 @@ def embed_command(text: str | None, *, batch: bool, passage: bool, input_file: s
 
     The text comes from the argument, a file, or stdin. Longer texts are cut to the model's limit (512 tokens
     for the offline model, with prefix and marks), and stderr reports their number of tokens. An endpoint
-    reports no limit, so it gets whole texts. With --json one object: embedding (embeddings), model, usage. """
+    reports no limit, so it gets whole texts. With --json one object: embedding (embeddings), model, usage."""
     if text is not None and input_file is not None:
         raise click.UsageError("give a text or --input-file, not both")
     out.only_json("a vector")

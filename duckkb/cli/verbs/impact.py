@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     "--model",
     "models",
     metavar="[OLD]...NEW",
-    help="Compare two models (given as for `index migrate --to`) over the current records; OLD defaults to the " "configured one.",
+    help="Compare two models (given as for `index migrate --to`) over the current records; OLD defaults to the "
+    "configured one.",
 )
 def impact_command(
     range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool, models: str | None
@@ -47,7 +48,7 @@ def impact_command(
 
     A question is `{question, type, mode?, where?, expected: {IDENTITY: grade}}` under `questions:`. Both sides
     are read from git, or from the working tree, and share the caches of vectors. --format json prints one
-    object, jsonl one question per line. """
+    object, jsonl one question per line."""
     from duckkb.actions.impact import ImpactOptions
     from duckkb.review.impact.impact_report import convert_report_to_object
 
@@ -91,7 +92,7 @@ def quality_command(kb: "KnowledgeBase", **how: Any) -> Any:
 
     `commits` are the evaluated commits of the history; --evaluate adds more, the newest first. Each commit
     answers today's questions with its own configuration, so later records are not found. Work that does not fit
-    into the time is counted (`left`, `commits_left`), and the next call continues. Prints one object. """
+    into the time is counted (`left`, `commits_left`), and the next call continues. Prints one object."""
     out.only_json("an account of quality")
     return kb.quality(**how)
 
@@ -107,9 +108,9 @@ def why_command(kb: "KnowledgeBase", type_name: str, identity: str, query: str, 
     duckkb why concept fsync "what happens when the power goes out"
     duckkb why concept fsync "power" -m -w "topic = 'storage'"
 
-    Shows what the filter or a -word removed, which words of the question the record has and lacks, its rank in
-    each lane even below the limit, chunks without a vector, and what the type's policy allows. Prints a page of
-    text, or --json. """
+    Shows whether the filter or a -word removed the record, and which words of the question it has. Also its
+    rank in each lane, chunks without a vector, and what the type's policy allows. Prints a page of text, or
+    --json."""
     from duckkb.review.impact.why import convert_why_to_object, iter_why_text
 
     explanation = kb.why(type_name, identity, query, **how)

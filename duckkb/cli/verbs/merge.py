@@ -47,7 +47,7 @@ def merge_command(
     files and index hold both sides, `duckkb resolve` settles it, `git commit` concludes it. Merged records that
     break a rule (a violation) stop it too. Runs no hook, filter, signing program or merge driver of the
     repository. Prints one line with the result, and one for each of the first 100 conflicts and violations.
-    Exit 1 while any is left. """
+    Exit 1 while any is left."""
     if is_abort == (revision is not None):
         raise click.UsageError("give a REF to merge, or --abort")
     from duckkb.actions import branches
@@ -93,7 +93,8 @@ def _tell_merge(result: "Merge") -> None:
     _tell_violations(result.violations)
     if result.violations and outcome.can_conclude:
         printed.note(
-            "the merge is not committed: run `duckkb merge --abort` and correct a branch, or `git commit` " "to keep it as merged"
+            "the merge is not committed: run `duckkb merge --abort` and correct a branch, or `git commit` "
+            "to keep it as merged"
         )
 
 
@@ -134,7 +135,7 @@ def resolve_command(
     `TYPE:ID FIELD`; with --format jsonl with its values. FILE has such lines with one more key: `choose` (ours,
     theirs, base, newest), `value`, `record`, or `"delete": true`. --format html is one page to choose all of
     them in a browser; it prints the command, or FILE, that applies the choices. Parts that --stage added to the
-    index are a note, or with --format jsonl a line with `staged`. Exit 1 while any is open. """
+    index are a note, or with --format jsonl a line with `staged`. Exit 1 while any is open."""
     from duckkb.actions import branches
     from duckkb.review.merging.conflicts import Side, SideChoice
     from duckkb.review.merging.resolve import ResolveOptions
@@ -193,7 +194,7 @@ def _tell_resolution(resolution: "Resolution", limit: int, after: str) -> None:
     else:
         out.lines([*conflicts, *({"staged": path} for path in remainder.staged)])
     if following is not None:
-        printed.note(f"stopped at {len(conflicts)} of {len(remainder.conflicts)}; go on with --after {following!r}")
+        printed.note(f"stopped at {len(conflicts)} of {len(remainder.conflicts)}; continue with --after {following!r}")
     for path in remainder.unreadable:
         printed.note(f"{path} cannot be merged by records: correct it by hand, then git add")
     for path in remainder.rescued:
@@ -216,7 +217,7 @@ def _tell_resolution(resolution: "Resolution", limit: int, after: str) -> None:
 @parameters("after", metavar="NAME")
 def branches_command(*, limit: int, after: str) -> None:
     """Lists branches, the newest first, with the last commit and the number of changes; `duckkb diff HEAD...NAME`
-    shows them. --format json prints one object, which also has uncommitted changes. """
+    shows them. --format json prints one object, which also has uncommitted changes."""
     from duckkb.actions import diffing
 
     answer = diffing.to_review(prepare_unopened().root, limit=limit, after=after)
@@ -226,7 +227,7 @@ def branches_command(*, limit: int, after: str) -> None:
         printed.note("no branch has changes that HEAD lacks" + (f", behind {after!r}" if after else ""))
         end()
     if answer["next"] is not None:
-        printed.note(f"there are more; go on with --after {answer['next']!r}")
+        printed.note(f"more follow; continue with --after {answer['next']!r}")
 
 
 @verb("compact")
@@ -240,7 +241,7 @@ def branches_command(*, limit: int, after: str) -> None:
 @options.dry_run
 def compact_command(older_than: int, dry_run: bool) -> None:
     """One part remains for each table and day, up to the size limits. No record changes. Refuses if another branch
-    changed such a part. """
+    changed such a part."""
     from duckkb.actions import branches
 
     receipt = branches.compact(prepare_unopened(), older_than, dry_run, lock_timeout())
@@ -260,7 +261,7 @@ def git_command() -> None:
 def git_install_command(check_only: bool) -> None:
     """Make git merge parts by records and show them field by field. Changes this clone's settings and
     .gitattributes. Prints each change as a `changed` line; --check prints one line per requirement. Run it
-    again if the Python interpreter moves; without it git merges by lines. """
+    again if the Python interpreter moves; without it git merges by lines."""
     from duckkb.actions import branches
 
     root = prepare_unopened().root

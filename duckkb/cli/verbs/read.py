@@ -102,13 +102,13 @@ def _parse_citation(type_name: str, identity: str | None, at: str | None) -> "Ci
 def list_command(kb: "KnowledgeBase", type_name: str, *, fields: "FieldChoice | None", full: bool, **how: Any) -> None:
     """Prints one record per line, shortened as in `find`: without __id and times, with long texts cut (_partial
     names them; --full prints them whole). Vectors that callers gave appear only if --fields names them. `duckkb
-    get TYPE IDENTITY` prints the whole record. """
+    get TYPE IDENTITY` prints the whole record."""
     page = kb.list(type_name, **how)
     lines = project_listed(kb, page.records, fields, full=full, of=type_name, own_fields=OF_LISTED)
     out.lines(lines, list_known_columns(fields), under="records", total=page.total, next=page.next)
     out.tell([*kb.notices, *page.notices])
     if page.next is not None:
-        printed.note(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}")
+        printed.note(f"stopped at {len(page.records)} of {page.total}; continue with --after {page.next!r}")
 
 
 @verb("schema")

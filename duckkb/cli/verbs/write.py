@@ -26,12 +26,14 @@ _SHOWN = 20
 @options.type_name
 @click.argument("json_text", metavar="[JSON]", required=False)
 @parameters("merge")
-@click.option("--batch", is_flag=True, help="Store the valid lines even if others are invalid; the receipt counts both.")
+@click.option(
+    "--batch", is_flag=True, help="Store the valid lines even if others are invalid; the receipt counts both."
+)
 @parameters("if_match", "dry_run", "embed")
 def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match: str | None, **how: bool) -> None:
     """Give one JSON object as an argument, or JSONL on stdin (also with -). --batch reports each invalid line,
     stores the others in one write, and exits 1. Fields that duckkb adds to its output are ignored, but __id
-    must match: duckkb get T X | jq -c '.title="new"' | duckkb put T """
+    must match: duckkb get T X | jq -c '.title="new"' | duckkb put T"""
     if options.split_record_name(type_name):
         raise click.UsageError(f"put takes a TYPE; give the identity inside the record, not as in {type_name!r}")
     data = out.read_argument_or_stdin(json_text, "give an object as an argument, or JSONL on stdin")
@@ -82,12 +84,15 @@ def rename_command(kb: "KnowledgeBase", type_name: str, old: str, new: str, *, d
     "types",
     metavar="FIELD=TYPE",
     multiple=True,
-    help="Type of a column: text, integer, number, boolean, date, timestamp or json. Default: inferred from its " "cells. Repeatable.",
+    help="Type of a column: text, integer, number, boolean, date, timestamp or json. Default: inferred from its "
+    "cells. Repeatable.",
 )
 @click.option(
     "--records", metavar="A.B", help="Path of the array of records in a JSON document; . is the document itself."
 )
-@click.option("--encoding", metavar="NAME", default="", help="Encoding of files that are not UTF-8 and have no byte order mark.")
+@click.option(
+    "--encoding", metavar="NAME", default="", help="Encoding of files that are not UTF-8 and have no byte order mark."
+)
 @parameters("merge", "if_match", "dry_run", "embed", action="put")
 def import_command(
     kb: "KnowledgeBase",
@@ -108,10 +113,10 @@ def import_command(
 
     An unknown TYPE becomes a collection (policy knowledge-base) in the same write, unless its name is nearly
     that of another; the receipt reports it. The format follows from the file name, else from its first bytes.
-    CSV columns become numbers or booleans if every cell is exactly one; 007 stays text, and an empty cell is no
-    field. Every invalid line is reported. A record without id gets one derived from its contents, the same each
-    time. An edge has `from` and `to`. The files are never changed. A dry run also prints column types and the
-    first records on stderr."""
+    CSV columns become numbers or booleans if every cell is exactly one; 007 stays text, and an empty cell is
+    left out. Every invalid line is reported. A record without id gets one derived from its contents, the same
+    each time. An edge has `from` and `to`. The files are never changed. A dry run also prints column types and
+    the first records on stderr."""
     identity_fields = [] if id_fields is None else [name.strip() for name in id_fields.split(",")]
     if not all(identity_fields):
         raise click.UsageError(f"--id takes FIELD[,FIELD], not {id_fields!r}")

@@ -134,9 +134,7 @@ def name_findings(names: Sequence[str]) -> list[Finding]:
     ]
     first: dict[str, str] = {}
     alike = [
-        Finding(
-            "E_NAME", f"the field names {twin!r} and {name!r} differ in case alone", field=_extend_pointer("", name)
-        )
+        Finding("E_NAME", f"the field names {twin!r} and {name!r} differ only in case", field=_extend_pointer("", name))
         for name in names
         if (twin := first.setdefault(name.casefold(), name)) != name
     ]

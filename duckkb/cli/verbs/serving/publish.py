@@ -49,7 +49,7 @@ def publish_command(
     Publishing is one transaction: the target always has one whole commit. It sends only the changes since the
     published commit; a new ontology, tokenizer or model rebuilds everything. If two publish at once, one wins
     and the other gets E_BEHIND. Give a password by PGPASSWORD, a service file or ~/.pgpass; keys of an object
-    storage by its environment variables (such as AWS_ACCESS_KEY_ID). """
+    storage by its environment variables (such as AWS_ACCESS_KEY_ID)."""
     from duckkb import app
 
     if (verify or grant) and (any(how.values()) or (verify and grant)):
@@ -63,7 +63,7 @@ def publish_command(
         comparison = app.verify_published(read_front_options().get("kb"), to=to)
         out.emit(comparison)
         if comparison["faults"]:
-            printed.note(f"{len(comparison['faults'])} differences; `duckkb publish --full` builds it anew")
+            printed.note(f"{len(comparison['faults'])} differences; `duckkb publish --full` rebuilds it")
             end()
         return
     full, rewind, dry_run = (how[name] for name in ("full", "rewind", "dry_run"))

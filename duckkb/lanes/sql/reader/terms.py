@@ -489,7 +489,7 @@ def list_error(term: Term) -> FilterError:
     """Return the error for a list in place of a single value."""
     word = "LIST" if term.name == A_LIST else term.name
     return FilterError(
-        f"{term.name} is a list and cannot stand where one value is needed.",
+        f"{term.name} is a list, but one value is needed.",
         suggestion=f"list_contains({word}, VALUE), or {word}[1] for its first element",
         details={"construct": "list", "field": term.name},
     )
