@@ -82,7 +82,7 @@ def own_file(base: Base, kind: RecordType) -> bytes:
     stored_file = journal.read_target(base.root, path) if kind.is_collection else None
     if stored_file is None or collection_of(stored_file[0], path)[0] is None:
         raise Refused(
-            f"{kind.name} is declared at {kind.place}, not in a file of its own",
+            f"{kind.name} is declared at {kind.place}, not in a separate file",
             suggestion=f"change it there, or move it to {path}" if kind.is_collection else "edit the ontology by hand",
         )
     return stored_file[0]

@@ -130,9 +130,9 @@ def confine_path(base: Base, path: str | Path) -> Path:
     root = base.root.resolve()
     target = (root / outside.sound(path)).resolve()
     if not target.is_relative_to(root):
-        raise outside.refusal(path, "lies outside the knowledge base", "give a path inside the base")
+        raise outside.refusal(path, "is outside the knowledge base", "give a path inside the base")
     if {part.casefold() for part in target.relative_to(root).parts} & {".git", ".duckkb"}:
-        raise outside.refusal(path, "lies in .git or .duckkb", "give another path")
+        raise outside.refusal(path, "is inside .git or .duckkb", "give another path")
     return target
 
 

@@ -100,8 +100,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.word_forms", "word_forms", Choice(("written", "all")),
-        "Find words by their other forms too, ranked below the same form: `café` without accents, `getUserName` by its parts,"
-        " `.NET` with its dot; `written` knows a word as it is written.",
+        "Also find words by their other forms, ranked below the same form: `café` without accents, `getUserName` by "
+        "its parts, `.NET` with its dot; `written` matches only the written form.",
     ),
     Key(
         "global.embedding_model", "embedding.model", Text(),
@@ -128,7 +128,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.embedding.price_per_million_tokens", "embedding.price_per_million_tokens", Number(0, 1_000_000),
-        "What an endpoint asks for a million tokens, in any currency; `duckkb index plan` then says what a job costs.",
+        "Price of a million tokens at an endpoint, in any currency; `duckkb index plan` then estimates the cost of a job.",
     ),
     Key(
         "global.embedding.timeout_s", "embedding.timeout_s", Number(0.1, 600),
@@ -147,7 +147,7 @@ KEYS: tuple[Key, ...] = (
         "global.fusion.method", "fusion.method", FUSION["method"],
         "How two lists become one: ranks or scores.", "policy",
     ),
-    Key("global.fusion.k", "fusion.k", FUSION["k"], "rrf: how little the first ranks stand out.", "policy"),
+    Key("global.fusion.k", "fusion.k", FUSION["k"], "rrf: higher values reduce the weight of the first ranks.", "policy"),
     Key("global.fusion.weight", "fusion.weight", FUSION["weight"], "minmax: the part of the vector list.", "policy"),
     Key(
         "global.fusion.gate", "fusion.gate", FUSION["gate"],
@@ -177,7 +177,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.rerank.timeout_ms", "rerank.timeout_ms", Whole(1, 600_000),
-        "Longest wait of a question for it in all, in milliseconds; then the fused order stays, and the answer says so.",
+        "Longest total wait of a question for it, in milliseconds; then the fused order stays, with a notice.",
     ),
     Key("global.rerank.max_candidates", "rerank.max_candidates", Whole(1, 1_000), "How many candidates are judged."),
     Key(
@@ -214,7 +214,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.expand.timeout_ms", "expand.timeout_ms", Whole(1, 600_000),
-        "Longest wait of a question for it in all, in milliseconds; then it is asked as it stands.",
+        "Longest total wait of a question for it, in milliseconds; then the question is not expanded.",
     ),
     Key(
         "global.expand.context_tokens", "expand.context_tokens", Whole(1_024, 1 << 20),
@@ -296,11 +296,12 @@ SETTING_VARIABLES: Mapping[str, Key] = {
     for key in KEYS
     if key.name not in _OF_THE_BASE
 }
-"""Every environment variable that stands over a setting for one process: DUCKKB_RERANK_TIMEOUT_MS over `global.rerank.timeout_ms`."""
+"""Every environment variable that overrides a setting for one process: DUCKKB_RERANK_TIMEOUT_MS over
+`global.rerank.timeout_ms`."""
 
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
-    "DUCKKB_BACKEND": "The address of a database that answers in place of a clone (docs/publish.md), as --backend says it.",
+    "DUCKKB_BACKEND": "The address of a published base that answers instead of a clone (docs/publish.md), like --backend.",
     "DUCKKB_WRITER": "Stands for this clone's id when new records get their file; for CI and tests.",
     "DUCKKB_TRUST": "The hash of the demands that this run accepts, or several with commas between; `duckkb trust --show` prints it.",
     "DUCKKB_SANDBOX": "1: paths given to commands must be inside the knowledge base.",

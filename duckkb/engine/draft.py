@@ -390,9 +390,9 @@ def _build_stale_finding(record: Record, stored_row: StoredRow | None, message: 
 def _describe_mismatch(have: Record | None, target: Record | None, exact: bool) -> str:
     """Describe how a stored record differs from the expected one; empty where it does not."""
     if have is None:
-        return "is not there" if target is not None else ""
+        return "does not exist" if target is not None else ""
     if target is None:
-        return "is there already"
+        return "already exists"
     names = [name for name in {**target.fields, **have.fields} if _is_different(name, have.fields, target.fields)]
     times = (have.created_at, have.updated_at), (target.created_at, target.updated_at)
     names += [

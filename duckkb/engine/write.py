@@ -416,7 +416,9 @@ def _note_misspellings(base: Base, request: Upsert) -> Iterator[Notice]:
     message = f"{kind.name} {where}: {names} stored as a new field; did you mean {nears}?"
     command = f"duckkb col show {kind.name}" if kind.is_collection else f"duckkb schema {kind.name}"
     record = "it" if len(records) == 1 else "them"
-    yield Notice("W_FIELD", message, f"put {record} again with {nears}, if that is meant; `{command}` names the fields")
+    yield Notice(
+        "W_FIELD", message, f"put {record} again with {nears}, if you meant that; `{command}` names the fields"
+    )
 
 
 def _collect_stored_fields(base: Base, kind: RecordType) -> set[str]:
@@ -449,7 +451,7 @@ def _note_strange_types(base: Base, write_draft: Draft) -> Iterator[Notice]:
         differences = base.observe_fields(kind).strange(record for record in new if record.type == name)
         for (field, word), (before, record) in differences.items():
             message = (
-                f"{name} {identity_text(record.identity)}: {field} is {word}, so far it was {before}; stored as it is"
+                f"{name} {identity_text(record.identity)}: {field} is {word}, but was {before} so far; stored unchanged"
             )
             yield Notice("W_TYPE", message, f"filters compare {field} only with values of one type")
 

@@ -63,7 +63,7 @@ class TeamFile(Struct, frozen=True):
         """
         target = self.root / self.path
         if any(folder.is_symlink() for folder in target.parents if self.root in folder.parents):
-            raise Damaged("it lies behind a link", "replace the link by the folder")
+            raise Damaged("it is behind a link", "replace the link by the folder")
         try:
             number = os.open(target, os.O_RDONLY | NO_FOLLOW)
         except FileNotFoundError:
@@ -90,7 +90,7 @@ class TeamFile(Struct, frozen=True):
         """Raise `Damaged` for a segment whose name does not match the hash of its bytes."""
         match = _SEGMENT.fullmatch(self.path.rsplit("/", 1)[-1])
         if match and not self.path.endswith(_name(match[1], file_hash)):
-            raise Damaged("its content is not what its name says")
+            raise Damaged("its content does not match its name")
 
     def finding(self, message: str, remedy: str, code: str = "W_CACHE") -> Finding:
         return Finding(code, message, self.path, remedy=remedy)

@@ -72,7 +72,7 @@ def _connect_ray(address: str) -> Any:
     try:
         import ray
     except ImportError as error:
-        message = f"the executor needs Ray, which is not installed: there is no {error.name or error}"
+        message = f"the executor needs Ray, which is not installed: missing {error.name or error}"
         raise Unavailable(message, code="E_EXECUTOR", suggestion="pip install 'duckkb[ray]'") from error
     try:
         if address:

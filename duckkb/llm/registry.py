@@ -28,8 +28,8 @@ class RowKey(Struct, frozen=True):
 
 
 ROW_KEYS = (
-    RowKey("json_mode", Flag(), "Whether it can be held to JSON; where false, what asks for JSON is refused before anybody is asked."),
-    RowKey("tools", Flag(), "Whether it calls tools; where false, what offers it some is refused."),
+    RowKey("json_mode", Flag(), "Whether it supports JSON output; if false, requests for JSON are refused without a call."),
+    RowKey("tools", Flag(), "Whether it calls tools; if false, requests with tools are refused."),
     RowKey(
         "reasoning", Choice(get_args(Reasoning)),
         "Whether it thinks before it speaks: not at all (none), with the effort that is asked for (native), where a provider's"

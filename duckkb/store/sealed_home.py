@@ -275,7 +275,7 @@ def find_memory_folder(folders: list[Path], kind_of: Callable[[Path], str] = sta
         if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and kind_of(folder) in IN_MEMORY:
             return folder
     candidates = " and ".join(str(folder) for folder in folders)
-    message = f"a key is set, and nothing may lie on a disk in the clear, but neither of {candidates} is a tmpfs that can be written"
+    message = f"a key is set, but neither of {candidates} is a writable tmpfs for unencrypted files"
     raise Unavailable(message, "E_KEY", "mount a tmpfs at /dev/shm, or unset the key and encrypt the disk")
 
 

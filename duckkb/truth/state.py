@@ -172,7 +172,7 @@ def remedy_of(error: OSError, mending: str) -> str:
     because freed space does not turn a file into a folder; otherwise `mending`.
     """
     if error.errno in _WRONG_PATH:
-        return "Give another path, or move the file or folder that stands there or on the way there."
+        return "Give another path, or move the file or folder in the way."
     return f"Free space or {mending}, then repeat."
 
 

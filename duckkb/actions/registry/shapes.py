@@ -86,7 +86,7 @@ NEAR = object_of(
         )
     }
 )
-PATH = object_of({"path": list_of(_STEP, "From the start to the end; empty where there is none.")})
+PATH = object_of({"path": list_of(_STEP, "From the start to the end; empty if no path exists.")})
 TYPES = object_of(
     {
         "types": list_of(
@@ -225,7 +225,7 @@ DOCUMENTS_FOUND = object_of(
                 {**_OF_DOCUMENT, "score": NUMBER, **_FOUND_IN},
                 *("context", "snippet", "body", "where", "_filled", "explain"),
             ),
-            "Best first; a score lies in 0..1.",
+            "Best first; a score is between 0 and 1.",
         ),
         "notices": NOTICES,
         "hints": list_of({"type": "object"}, "Code near them in code graphs."),
@@ -434,7 +434,7 @@ MEMORY_STATS = object_of(
                     "collection": TEXT,
                     "memories": WHOLE,
                     "newest": list_of(_KEY_AND_TIME, "At most five, the newest first."),
-                    "oldest": list_of(_KEY_AND_TIME, "One, where there is one."),
+                    "oldest": list_of(_KEY_AND_TIME, "At most one."),
                     **_ACCESSED,
                     "most_accessed": list_of(_KEY_AND_COUNT, "At most five."),
                     "tags": {"type": "object", "additionalProperties": WHOLE},

@@ -24,7 +24,7 @@ _MOST_NAMED = 3
 _REASONS = {
     "hidden": "the name begins with a dot (`hidden: true` reads it)",
     "gitignore": "a .gitignore names it (`gitignore: false` reads it)",
-    "repository": "a git repository of its own (`gitignore: false` reads it)",
+    "repository": "a separate git repository (`gitignore: false` reads it)",
     "reserved": "folders of this name are never read",
     "pattern": "the pattern does not match it",
     "ignore": "`ignore` names it",

@@ -119,7 +119,7 @@ def writable(ground: Surroundings) -> Verdict:
 def lock_file(ground: Surroundings) -> Verdict:
     ground.need_state()
     if not os.path.lexists(state.folder_of(ground.root) / state.LOCK):
-        return "nobody has needed it yet"
+        return "not needed yet"
     try:
         with lock.hold_lock_shared(ground.root):
             return "free"

@@ -104,7 +104,7 @@ def clock(ground: Surroundings) -> Verdict:
 
 def limits(ground: Surroundings) -> Verdict:
     if sys.platform == "win32":
-        raise Skipped("this system has no such limits")
+        raise Skipped("this system has no limits of this kind")
     import resource
 
     files, size = (resource.getrlimit(name)[0] for name in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE))
@@ -214,7 +214,7 @@ def _describe_folder(folder: Path) -> str:
     try:
         return f"{folder} ({stat.S_IMODE(folder.stat().st_mode):04o})"
     except OSError:
-        return f"{folder} (not there yet)"
+        return f"{folder} (does not exist yet)"
 
 
 def room(free: int, inodes: int | None) -> Iterator[Problem]:

@@ -89,9 +89,7 @@ def read_current_text(served: Answerer, uri: str, caller: Caller) -> str:
     """
     reference = _parse_citation(uri)
     if reference is not None and reference.commit is not None:
-        raise UsageError(
-            "a record as it was at a commit does not change", suggestion=str(replace(reference, commit=None))
-        )
+        raise UsageError("a record at a commit does not change", suggestion=str(replace(reference, commit=None)))
     return read(served, uri, caller).text
 
 

@@ -36,7 +36,7 @@ def place(path: str | Path | None) -> Daemon:
     folder = Path(warm_client.run_folder())
     if config.apart(root, folder) != folder:
         raise Refused(
-            f"{folder} lies in the base", "E_WARM", "set XDG_RUNTIME_DIR or XDG_STATE_HOME to a folder outside of it"
+            f"{folder} is inside the base", "E_WARM", "set XDG_RUNTIME_DIR or XDG_STATE_HOME to a folder outside of it"
         )
     return Daemon(root, folder)
 

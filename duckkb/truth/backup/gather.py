@@ -136,7 +136,7 @@ def _save(work_tree: _Found, path: str, writer: ArchiveWriter) -> None:
     place, entry = work_tree.top / path, work_tree.head.get(path)
     status = _read_status(work_tree.top, path)
     if path.endswith("/") or path.split("/")[-1] == ".git" or (entry and entry.mode == "160000"):
-        work_tree.left_out.append(f"{path}: a repository of its own")
+        work_tree.left_out.append(f"{path}: a separate repository")
     elif entry is None if status is None else _is_in_commit(place, status, entry):
         return
     elif why := _unfit(work_tree, path, status):

@@ -244,7 +244,7 @@ def _build_parts(kinds: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> I
     for path, kind in kinds.items():
         assert kind.source is not None, "asked of documents"
         inner, how = find_inner_path(kind.source, file_of(path)), kind.source.extraction
-        assert inner is not None, f"{path} lies elsewhere"
+        assert inner is not None, f"{path} is elsewhere"
         extract = extract or document.read(inner, raw, how)
         rows = list[StoredRow]()
         if how.strict and not document.is_whole(extract.fields):

@@ -176,7 +176,7 @@ async def field(visit: Visit) -> Response:
     """Show one field unchanged, a piece at a time."""
     record, name = await _record(visit), visit.get_parameter("name")
     if name not in record or name.startswith("_"):
-        raise NotFound("the record has no such field", suggestion="see its page")
+        raise NotFound("the record does not have this field", suggestion="see its page")
     value = record[name]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     pieces = max(1, -(-len(text) // _PIECE))
