@@ -136,7 +136,7 @@ def test_a_table_fits_the_terminal_and_says_what_it_cut(base: Path) -> None:
     ran = run_in(base, statement, env={"COLUMNS": "40"})
     lines = ran.out.split("\n")
     assert max(spread(line) for line in lines) == 40 and lines[1] == f"{'-' * 4}  {'-' * 4}  {'-' * 28}"
-    assert [line.count("…") for line in lines if line][2:] == [0, 1, 0, 1] and "cells cut to fit: 2" in ran.err
+    assert [line.count("…") for line in lines if line][2:] == [0, 1, 0, 1] and "cells shortened to fit: 2" in ran.err
     assert lines[2].split() == ["a", "3"] and lines[2].index("3") == 9, "numbers stand to the right"
 
 

@@ -238,7 +238,7 @@ def test_what_was_changed_behind_its_back_is_told(base: Path, url: str) -> None:
     [
         ("lance:", "names no folder"),
         ("lance:x?aws_secret_access_key=hunter2", "takes .at=COMMIT"),
-        ("lance:x?keep=0", "from 1 to 1000"),
+        ("lance:x?keep=0", "1 to 1000"),
         ("lance:x?at=HEAD", "7 or more digits"),
         ("lance+s3://", "names no bucket"),
         ("lance+s3://AKIA:hunter2@bucket/x", "holds a key"),

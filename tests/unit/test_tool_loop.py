@@ -139,7 +139,7 @@ WRONG_CALLS: Mapping[str, tuple[ToolCall, str]] = {
     "another type": (calling("add", "bad", a="secret"), "/a"),
     "one is missing": (ToolCall("bad", "add", ""), "required"),
     "one too many": (calling("add", "bad", a=1, z=2), "z"),
-    "no such tool": (calling("sub", "bad", a=1), "there is no tool 'sub'; there are: add, "),
+    "no such tool": (calling("sub", "bad", a=1), "unknown tool 'sub'; tools: add, "),
 }
 
 
@@ -315,7 +315,7 @@ def test_ax_04_what_the_model_says_at_the_end_of_its_strength_is_not_lost() -> N
 
 
 def test_ax_04_what_cannot_be_run_is_said_before_anybody_is_asked() -> None:
-    with pytest.raises(UsageError, match="two tools 't'"):
+    with pytest.raises(UsageError, match="two tools are called 't'"):
         loop(tools=[tool("t"), tool("t")]).run(ASKED)
     with pytest.raises(UsageError, match="no JSON Schema"):
         loop(tools=[tool("t", parameters={"type": "objekt"})]).run(ASKED)
@@ -421,7 +421,7 @@ def test_ax_06_discovery_that_fails_or_says_no_hides_a_tool() -> None:
     assert [[one.name for one in request.tools] for request in model.asked] == [["plain"], ["plain", "later"]]
     assert seen == [(0, "ann"), (4, "ann")] and ran == []
     assert statuses(result) == {"h": "error", "b": "error", "o": "error", "p": "success"}
-    assert "there are: plain" in said(result, "h"), "nor is it told what there is else"
+    assert "tools: plain" in said(result, "h"), "nor is it told what there is else"
     alone = ScriptedChat("hello")
     ToolLoop(alone, tools[2:3] and (tools[2],)).run(ASKED)
     assert alone.asked[0].tools == ()
