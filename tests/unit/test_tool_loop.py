@@ -317,9 +317,9 @@ def test_ax_04_what_the_model_says_at_the_end_of_its_strength_is_not_lost() -> N
 def test_ax_04_what_cannot_be_run_is_said_before_anybody_is_asked() -> None:
     with pytest.raises(UsageError, match="two tools are called 't'"):
         loop(tools=[tool("t"), tool("t")]).run(ASKED)
-    with pytest.raises(UsageError, match="no JSON Schema"):
+    with pytest.raises(UsageError, match="not a JSON Schema"):
         loop(tools=[tool("t", parameters={"type": "objekt"})]).run(ASKED)
-    with pytest.raises(UsageError, match="no JSON Schema"):  # nor is anybody asked for a part of one
+    with pytest.raises(UsageError, match="not a JSON Schema"):  # nor is anybody asked for a part of one
         loop(tools=[tool("t", parameters={"$ref": "http://127.0.0.1:9/schema.json"})]).run(ASKED)
     with pytest.raises(UsageError, match="max_turns"):
         loop(max_turns=0).run(ASKED)

@@ -57,10 +57,12 @@ class ChatEndpoint:
                 if not answer.is_finished:  # after the end, only the number of tokens may come
                     raise
             if request.tool_choice == "required" and request.tools and answer.is_complete and not answer.has_calls:
-                raise WrongAnswer("answered in prose instead of calling a tool (tool_choice: required)", "ignored")
+                raise WrongAnswer(
+                    "answered in prose, but the request required a tool call (tool_choice: required)", "ignored"
+                )
             yield from answer.end()
             if answer.has_calls and (not request.tools or request.tool_choice == "none"):
-                raise WrongAnswer("called a tool against the request", "ignored")
+                raise WrongAnswer("called a tool, but the request allowed none", "ignored")
         except WrongAnswer as error:
             raise self._convert_wrong_answer(error) from None
 
