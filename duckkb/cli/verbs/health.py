@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def doctor_command(fail_on: Literal["error", "warning"]) -> None:
     """Changes nothing. Prints one line per check: `check`, `status` (ok, warning, error, skipped), `message`,
     `remedy`. It also tries the embedding model, DuckDB and Tantivy. Exit 1 on errors (or on warnings with
-    --fail-on warning). """
+    --fail-on warning)."""
     from duckkb import app
 
     root, form = read_front_options().get("kb"), choose_format()
@@ -43,7 +43,7 @@ def doctor_command(fail_on: Literal["error", "warning"]) -> None:
 def growth_command(kb: "KnowledgeBase", **how: Any) -> Any:
     """`types` are the current sizes; `commits` start with the oldest. Covers commits on the first-parent line that
     changed records, at most --limit of them. Commits that do not fit into the time are counted (`left`), and
-    the next call continues. Prints one object, as jsonl or json. """
+    the next call continues. Prints one object, as jsonl or json."""
     out.only_json("an account of growth")
     return kb.growth(**how)
 
@@ -53,7 +53,7 @@ def growth_command(kb: "KnowledgeBase", **how: Any) -> Any:
 @click.option("--all", "everything", is_flag=True, help="Drop all derived state of this base, even if intact.")
 def repair_command(check_only: bool, everything: bool) -> None:
     """Keeps cached rows with valid checksums. Refuses while another process writes (--lock-timeout waits), or a
-    write is unfinished (`duckkb recover` ends it). Prints one line with the problems and the repairs. """
+    write is unfinished (`duckkb recover` ends it). Prints one line with the problems and the repairs."""
     from duckkb import app
 
     read_front_options().setdefault("lock_timeout", 0.0)
@@ -91,7 +91,7 @@ def cleanup_command(
     `cache_limit` in XDG_STATE_HOME/duckkb/settings.json. Prints one line: `home`, `limit`, `bytes` in use,
     `freed`, `removed`, and the `bases` whose files are kept. After a switch to another model,
     `--unused-vectors` removes the vectors of the old one; `--dry-run` names the models. Known bases are those
-    with a folder below `home`, and the current one. If one of them cannot be read, no vector is removed. """
+    with a folder below `home`, and the current one. If one of them cannot be read, no vector is removed."""
     from duckkb import app
 
     if sealed:
@@ -130,7 +130,7 @@ def models_list_command() -> None:
 def models_test_command(name: str | None) -> None:
     """Send one tiny question to each provider of a chat model, or of all chat models. Prints one line per provider:
     `ok`, `ms` to the end of its answer, `usage`, or `reason` and `error`. Costs a few tokens each. Exit 1 if
-    one of them does not answer, 2 if the model does not exist. Needs `duckkb trust` first. """
+    one of them does not answer, 2 if the model does not exist. Needs `duckkb trust` first."""
     from duckkb import app
 
     failures: list[str] = []

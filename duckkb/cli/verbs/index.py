@@ -64,7 +64,7 @@ def index_plan_command(kb: "KnowledgeBase", count: int | None, *, everything: bo
     of another machine, only a sample. `minutes` is estimated from the last job on this machine, `price` from
     `global.embedding.price_per_million_tokens`; null if unknown. With --shards the `plan` is a digest, the same
     on every machine with this commit, ontology and models. Vectors of the team's cache are left out, those only
-    on this machine are not. Exit 0 if nothing is to do, else 1. """
+    on this machine are not. Exit 0 if nothing is to do, else 1."""
     if count is not None:
         shard_plan = kb.index_shards(count, everything=everything)
         whole = _plan_object(shard_plan.whole)
@@ -99,7 +99,7 @@ def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: A
     """Compute missing vectors into the user's cache. Safe to interrupt: the next run continues.
 
     `changed` counts texts that lacked a vector, `total` all texts compared by meaning. Exit 0 if fresh; 1 if
-    partial, with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or on an error (E_LOCKED). """
+    partial, with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or on an error (E_LOCKED)."""
     built = kb.index_refresh(**budget, listen=_choose_listener(progress))
     _print_build(kb, built, _describe_build(built), progress)
 
@@ -111,9 +111,7 @@ def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: A
     is_flag=True,
     help="First drop all derived state of this base (`duckkb repair --all`), and recompute the team's cache.",
 )
-@click.option(
-    "--shard", metavar="I/K", help="Make only shard I of K, on one of several machines."
-)
+@click.option("--shard", metavar="I/K", help="Make only shard I of K, on one of several machines.")
 @click.option("--out", "folder", type=options.PathName(written=True), metavar="DIR", help="The folder for shards.")
 @click.option(
     "--executor",
@@ -135,7 +133,7 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
 
     `changed` counts texts that lacked a vector, `total` all texts compared by meaning. --shard writes only a
     file in DIR; `kept` counts vectors of an interrupted run. Exit 0 if fresh, or the shard exists; 1 if
-    partial, with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or on an error (E_LOCKED). """
+    partial, with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or on an error (E_LOCKED)."""
     executor, count, everything = given.pop("executor"), given.pop("count"), given.pop("everything")
     if folder is not None:
         outside.writable(folder, prepare_unopened().root, config.read_environment(prepare_unopened().root))
@@ -231,7 +229,7 @@ def _build_on_ray(executor: str, count: int, folder: str, *, everything: bool) -
 def index_adopt_command(folder: str, to: Any, *, partial: bool) -> None:
     """Adopt the shards that `index build --shard` wrote to a folder, if a recomputed sample of each matches. Adopts
     all or none, and names every faulty shard. `texts` counts texts in the shards, `pending` those of the base
-    without a vector. You can repeat it. Exit 0 if done, 1 if texts are pending or nothing was adopted. """
+    without a vector. You can repeat it. Exit 0 if done, 1 if texts are pending or nothing was adopted."""
     with open_named_base() as kb:
         result = kb.index_adopt(Path(folder), to=to, partial=partial)
         problems = [asdict(problem) for problem in result.problems]
@@ -268,7 +266,7 @@ def index_migrate_command(to: str, limit: int | None, max_seconds: float | None,
 
     A NAME alone uses the endpoint of the configured model. Safe to interrupt: the next run continues. `switch`
     is the line of config.yaml that activates the model; `left_alone` are types whose policies name their own
-    model. Exit 0 if done, 1 if texts are left (`pending`), with `code` and `reason`. """
+    model. Exit 0 if done, 1 if texts are left (`pending`), with `code` and `reason`."""
     from duckkb.actions.folder import OpenOptions
     from duckkb.actions.models.migrating import migrate
     from duckkb.engine.index.migrate import MigrationBudget

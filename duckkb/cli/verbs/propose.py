@@ -28,7 +28,7 @@ def propose_command(branch: str | None, goes_on: bool, base: str | None, message
     The commands have the same parameters as without `propose`, and read the committed base. The receipt has
     `branch`, `commit`, and the command and page that open a pull request. If DUCKKB_AGENT is set and the
     ontology has `review: required` on a type or `x-review` on a field, direct writes are refused; use
-    `propose`. """
+    `propose`."""
     if goes_on and branch is None:
         raise click.UsageError("--continue needs the --branch to continue")
     proposals: list[Proposing] = []

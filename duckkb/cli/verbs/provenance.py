@@ -26,7 +26,12 @@ def _parse_line_range(ctx: click.Context, param: click.Parameter, value: str | N
 @click.argument("identity")
 @click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
 @click.option(
-    "--lines", "-L", "chosen", callback=_parse_line_range, metavar="A,B", help="For a document: these lines of its file."
+    "--lines",
+    "-L",
+    "chosen",
+    callback=_parse_line_range,
+    metavar="A,B",
+    help="For a document: these lines of its file.",
 )
 def blame_command(
     kb: "KnowledgeBase", type_name: str, identity: str, field: str | None, chosen: tuple[int, int | None] | None
@@ -35,7 +40,7 @@ def blame_command(
     `tags["red"]` by value for a list that merges as a set. The `text` of a document has one line per run of
     `lines` from the same commit, like `git blame`. Records are followed by their __id, so a move between files
     is no change. For an uncommitted value `commit` is null and `uncommitted` is true. `shallow` means that the
-    history ends at that commit, so the value may be older. """
+    history ends at that commit, so the value may be older."""
     if chosen and field not in (None, "text"):
         raise click.UsageError(f"--lines counts lines of a document's file, not of its {field}: leave out one of them")
     if runs := kb.provenance.lines(type_name, identity, *(chosen or ())) if chosen or field == "text" else ():
@@ -49,7 +54,7 @@ def blame_command(
 @click.argument("identity")
 def log_command(kb: "KnowledgeBase", type_name: str, identity: str) -> Any:
     """Prints one line per commit: op, and the old and new value of each field. Uncommitted changes come first, with
-    a null `commit`. `op` is insert, update, rename (with `was`) or delete. """
+    a null `commit`. `op` is insert, update, rename (with `was`) or delete."""
     return [log_line(entry) for entry in kb.provenance.log(type_name, identity)]
 
 

@@ -17,7 +17,9 @@ from duckkb.review.reports.formats import REVIEW
 @click.argument("range_text", metavar="[BASE[..HEAD|...HEAD]]", required=False)
 @options.limits
 @parameters("k", action="impact")
-@click.option("--page", metavar="FILE", type=options.PathName(written=True), help="Also write the page (--format html).")
+@click.option(
+    "--page", metavar="FILE", type=options.PathName(written=True), help="Also write the page (--format html)."
+)
 @click.option("--sarif", metavar="FILE", type=options.PathName(written=True), help="Also write the SARIF log.")
 @click.option(
     "--budget",
@@ -48,7 +50,7 @@ def review_command(
 
     Every format has all findings of `duckkb check --since`. The headline names the codes of errors and
     warnings, exceeded limits, checks that could not run, and parts that were not judged. Exit 1 unless it
-    passed. The default is --format markdown; csv and table are not available. """
+    passed. The default is --format markdown; csv and table are not available."""
     from duckkb.actions.impact import ImpactOptions
     from duckkb.actions.reviewing import lines, refuse_places, review, save
 

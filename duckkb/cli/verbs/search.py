@@ -52,7 +52,7 @@ _how = options.several(
 @verb("search", formats=_OWN, action="search")
 @_how
 def search_command(question: str | None, **how: Any) -> None:
-    """ Supports "a phrase", -not and prefix*.
+    """Supports "a phrase", -not and prefix*.
 
     \b
     duckkb search "connection pool"

@@ -42,7 +42,7 @@ def _make_action_verb(name: str) -> Callable[[Callable[..., None]], click.Comman
 @_collection
 def store_command() -> None:
     """Store a value under a text. Prints only the key, a UUID. The same text keeps its key and gets the new value.
-    Use `vector run` for JSON values. Without a usable model nothing is stored. """
+    Use `vector run` for JSON values. Without a usable model nothing is stored."""
 
 
 @_make_action_verb("retrieve")
@@ -66,7 +66,7 @@ def delete_command() -> None:
 @_collection
 def list_command() -> None:
     """Print one JSON array of records in key order: key, embedding_text, value, embedding. Embeddings have unit
-    length; a text longer than a chunk has the mean of its chunks. """
+    length; a text longer than a chunk has the mean of its chunks."""
 
 
 @_make_action_verb("search")
@@ -77,7 +77,7 @@ def search_command() -> None:
     """Print one JSON array of records, the nearest first: key, embedding_text, value, score. The score is a cosine
     distance, from 0 (same text) to 2; a long text counts with its best chunk. A question longer than a chunk is
     searched chunk by chunk, and its score is the mean. `find` ranks the same records by similarity, where
-    higher is better. """
+    higher is better."""
 
 
 @_make_action_verb("import-file")
@@ -92,7 +92,7 @@ def import_file_command() -> None:
 def set_database_command() -> None:
     """Make the vector actions of this base use another knowledge base, which is created if missing. Prints its
     folder. Only vector actions in this clone change: the folder is recorded in .duckkb/. Give the path of this
-    base to switch back. """
+    base to switch back."""
 
 
 @verb("run", group=vector_command)

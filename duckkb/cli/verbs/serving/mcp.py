@@ -29,7 +29,11 @@ _CLIENTS = (
 @verb("mcp", cls=Group, invoke_without_command=True)
 @click.option("--http", is_flag=True, help="Serve over HTTP on this machine instead of stdin and stdout.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="Port for --http; 0 chooses a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8181,
+    show_default=True,
+    help="Port for --http; 0 chooses a free one.",
 )
 @click.option("--daemon", is_flag=True, help="With --http: run in the background, until `mcp stop`.")
 @listed_tools
@@ -49,7 +53,7 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
 
     Ctrl-C, SIGTERM and, without --http, the end of stdin end it with exit code 0. Writes that need a review
     become proposals. Over HTTP every request needs a token (`duckkb tenant`); `token` shows where the server's
-    own token is. A client opens a session at /mcp?session=1. """
+    own token is. A client opens a session at /mcp?session=1."""
     if ctx.invoked_subcommand is not None:
         return
     if not http and (daemon or given["in_background"]):
@@ -105,7 +109,7 @@ def mcp_config_command(*, client: "Name", name: str, url: str) -> None:
     duckkb --kb ~/notes mcp config cursor --url http://127.0.0.1:8181/mcp
 
     No token is printed. With --url most clients read it from the variable DUCKKB_MCP_TOKEN, and VS Code asks
-    for it; for Goose, OpenHands (formerly OpenDevin) and Zed replace TOKEN. """
+    for it; for Goose, OpenHands (formerly OpenDevin) and Zed replace TOKEN."""
     from duckkb.actions.folder import find
     from duckkb.serving.mcp.clients import CLIENTS, configuration
 

@@ -26,7 +26,7 @@ def tenant_command() -> None:
     may do everything, and sees all types. A tenant sees only the types and collections granted to it. It sees
     edges of a granted edge type if it also sees all types at their ends; links between documents come with
     their collection. Without tenants there is one server token with the role admin: DUCKKB_MCP_TOKEN, else a
-    generated one (`duckkb tenant status`). """
+    generated one (`duckkb tenant status`)."""
 
 
 @verb("add", group=tenant_command)
@@ -160,7 +160,11 @@ def tenant_enable_command(id: str) -> None:
 
 @verb("status", group=tenant_command)
 @click.option(
-    "--audit", type=click.IntRange(0, 10_000), default=0, metavar="N", help="Also print the last N decisions and refusals."
+    "--audit",
+    type=click.IntRange(0, 10_000),
+    default=0,
+    metavar="N",
+    help="Also print the last N decisions and refusals.",
 )
 def tenant_status_command(audit: int) -> None:
     """Count tenants, and print the places of tenants, server token (null if there are tenants), audit log, and a
