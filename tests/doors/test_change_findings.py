@@ -251,7 +251,7 @@ def test_a_copy_names_the_record_that_it_copies(base: Path) -> None:
     _add(OTHER, _line(802, "near", text=NEAR), _line(803, "same", text=NEAR))(base)
     found = run_in(base, ["check", "--since", "main", "--json"]).line["findings"]
     said = {one["identity"]: one["message"] for one in found}
-    assert said["same"] == f"its texts are nearly those of Note near ({OTHER}:1) says"
+    assert said["same"] == f"its texts are nearly those of Note near ({OTHER}:1)"
     assert said["near"].endswith(f"% of its texts appear in Note n02 ({PART}:2)")
 
 
