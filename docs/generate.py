@@ -62,13 +62,12 @@ def commands() -> str:
 
 def _intro() -> str:
     return (
-        "stdout holds results, one JSON object a line; everything else goes to stderr. With `--json` the last line of stderr is "
-        "the error as an object: `error`, `code` (see [errors](errors.md)), `suggestion`.\n\n"
-        "| exit code | means |\n|---|---|\n| 0 | done |\n| 1 | it depends on what is stored: no result, refused, or findings |\n"
-        "| 2 | the command line, the filter or the ontology is wrong |\n\n"
-        "## Options of every command\n\n"
-        "Every command takes these options; below they are not repeated. `--kb`, `--format` and `--json` also work before the verb.\n\n"
-        "| option | does |\n|---|---|\n"
+        "stdout holds results, one JSON object a line; everything else goes to stderr. With `--json` the last line "
+        "of stderr is the error as an object: `error`, `code` (see [errors](errors.md)), `suggestion`.\n\n| exit "
+        "code | means |\n|---|---|\n| 0 | done |\n| 1 | no result, refused, or findings |\n| 2 | the command line, "
+        "the filter or the ontology is wrong |\n\n## Options of every command\n\nEvery command takes these options; "
+        "below they are not repeated. `--kb`, `--format` and `--json` also work before the verb.\n\n| option | does "
+        "|\n|---|---|\n"
         + "".join(_common_options())
         + "| `-h`, `--help` | Show the help of the command and exit. |\n\n"
         + FORMATS.replace("@ROWS@", "\n".join(map(_row_format, ROWS)))

@@ -56,7 +56,7 @@ class PostgresUrl(Struct, frozen=True):
             match = None
         if match is None:
             message = (
-                "the URL is none of a PostgreSQL, or its password has signs that must be written as %40, %2F and so on"
+                "not a valid PostgreSQL URL; percent-encode special characters in the password (%40, %2F and so on)"
             )
             raise UsageError(message, "E_URL", f"give {EXAMPLE}")
         password = match["password"] or ""

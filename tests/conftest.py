@@ -305,7 +305,7 @@ def run_in(root: Path, args: Sequence[str], *, stdin: str | bytes = "", env: dic
             warmth.check(some, root, args, data, around, (code, out, err))
     ran = Ran(code, out.decode(), err.decode())
     assert "Traceback" not in ran.err, ran.err
-    assert "E_INTERNAL" not in ran.err and "a defect in duckkb" not in ran.err, ran.err
+    assert "E_INTERNAL" not in ran.err and "a bug in duckkb" not in ran.err, ran.err
     return ran
 
 

@@ -112,7 +112,7 @@ class Count(Struct, frozen=True):
 
 
 def count(base: Base, type: str, *, where: str | None = None) -> Count:
-    """Count the records of a type, or those that satisfy a filter. Raises `errors.NotFound`, `errors.FilterError`."""
+    """Count the records of a type, or those that match a filter. Raises `errors.NotFound`, `errors.FilterError`."""
     kind, condition = find_kind(base, type), text_or_none(where, "a filter")
     if condition is None:
         return Count(kind.name, base.tree.count(kind))
@@ -153,7 +153,7 @@ def _place(after: str | None, depth: int) -> graph.Place | None:
     if after is None:
         return None
     if depth != 1:
-        raise UsageError("only records that are one edge away come in pages", suggestion="leave depth or after out")
+        raise UsageError("only records that are one edge away come in pages", suggestion="leave out depth or after")
     try:
         name, way, identity = json.loads(after)
         return str(name), str(way), identity_key(tuple(map(component_of, identity)))

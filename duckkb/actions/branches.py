@@ -210,7 +210,7 @@ def _refuse_agents(root: Path, answers: Sequence[ConflictAnswer]) -> None:
         kind = ontology.find(name) if ontology is not None else None
         if ontology is None or (kind is not None and (kind.review or kind.reviewed_fields)):
             raise Refused(
-                f"changes of {name} are reviewed before they count: an agent can only choose a side here",
+                f"changes of {name} need a review: an agent can only choose a side here",
                 code="E_REVIEW",
                 suggestion="choose ours, theirs or base, and propose the rest",
             )
@@ -367,7 +367,7 @@ class Proposing:
         if tip is not None:
             self._refuse_anothers(tip)
         elif self._wish.goes_on:
-            raise NotFound(f"there is no branch {name} to continue", suggestion="leave --continue out, and it is made")
+            raise NotFound(f"no branch {name} to continue", suggestion="leave out --continue to create it")
         start = revisions.revision(self._root, base or "HEAD")
         if tip and not base and not git_changes.contains(self._root, start, tip):
             start = tip
@@ -378,7 +378,7 @@ class Proposing:
         name = self._target.name
         if not self._wish.goes_on and not git_changes.is_made_by(self._root, self._writer, name, tip):
             raise Refused(
-                f"there is a branch {name} ({tip.name}, {tip.short}) whose last commit was not proposed from here",
+                f"the branch {name} ({tip.name}, {tip.short}) exists, and its last commit was not proposed from here",
                 suggestion=f"propose on another branch, or add to it: duckkb propose --continue --branch {name} ...",
             )
 
@@ -386,9 +386,9 @@ class Proposing:
         """Refuse where a commit of the branch, here or at its remote, would be lost."""
         for tip in tips:
             if tip is not None and not git_changes.contains(self._root, start, tip):
-                mend = "leave --base out" if self._wish.base else f"git branch -f {self._target.name} {tip.name}"
+                mend = "leave out --base" if self._wish.base else f"git branch -f {self._target.name} {tip.name}"
                 raise Refused(
-                    f"{tip.name} has commits that {start.name} does not have, which would be left behind",
+                    f"{tip.name} has commits that {start.name} lacks, and they would be lost",
                     suggestion=f"{mend}, or propose on another branch",
                 )
 

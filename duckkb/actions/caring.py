@@ -121,7 +121,7 @@ def status_unread(path: "str | Path | None" = None) -> dict[str, Any]:
     root = find(path)
     env = config.read_environment(root)
     configuration, holder = config.load(root, env), lock.holder(root)
-    notes, name = BaseStore(Place.locate(env.cache_home, root)), str(holder or "a process that does not say its name")
+    notes, name = BaseStore(Place.locate(env.cache_home, root)), str(holder or "an unknown process")
     return _describe_base(root, notes, configuration.settings, configuration.ontology, name)
 
 
@@ -224,7 +224,7 @@ def cleanup(
     if limit is not None:
         most = config.byte_count(limit)
         if most is None:
-            raise UsageError(f"{limit!r} is no size", suggestion="give bytes, or a unit: 500 MB, 20 GB")
+            raise UsageError(f"{limit!r} is not a size", suggestion="give bytes, or a unit: 500 MB, 20 GB")
         env = replace(env, cache_limit=most)
     if wire is None:
         return cleaning.cleanup(env, dry_run=dry_run, now=now)
@@ -244,7 +244,7 @@ def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
     try:
         paths, freed_bytes = sealed_home.drop(home)
     except OSError as error:
-        message = f"what is sealed in {home} cannot be removed: {error.strerror or error}"
+        message = f"encrypted files in {home} cannot be removed: {error.strerror or error}"
         raise Unavailable(message, "E_IO", f"ls -la {shell_word(str(home))}") from error
     return {"removed": paths, "freed": freed_bytes}
 
@@ -264,9 +264,9 @@ def _collect_models(
         try:
             wiring = wire(root, OpenOptions())[1]
         except (DuckkbError, OSError) as problem:
-            return set(), f"no vector went, as it cannot be told which models {root} uses: {problem}"
+            return set(), f"no vector was removed, since the models of {root} are unknown: {problem}"
         models |= {fingerprint(wiring, kind) for kind in wiring.ontology if kind.has_text_vectors}
-    return models, "" if models else "no vector went, as no base that is known here has a model"
+    return models, "" if models else "no vector was removed, since no known base has a model"
 
 
 @contextmanager

@@ -142,7 +142,7 @@ class Collections:
             with writable(base):
                 refuse_existing_type(base, kind.name)
                 if any((base.root / folder_of(kind)).glob("*/part_*.jsonl")):
-                    message = f"{folder_of(kind)} holds records already, of no type that the ontology declares"
+                    message = f"{folder_of(kind)} already has records of a type that the ontology does not declare"
                     raise Conflict(message, code="E_EXISTS", suggestion="restore under another name: --as NAME")
                 return _add_files(base, kind.name, definition, parts)
 

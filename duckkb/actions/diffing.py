@@ -76,7 +76,7 @@ def diff_of(base: Base, wanted: DiffRequest, matching: Matching | None = None, *
     if (part := part_of(base)) is None:
         return _diff(base.root, wanted, matching, opener=lambda: nullcontext(base))
     if (wanted.range != parse_range(None) and not is_of_branch) or wanted.whole:
-        raise forbidden("who sees only a part of the base may ask for what changed since HEAD alone")
+        raise forbidden("callers who see only a part of the base may only compare with HEAD")
     difference = _diff(part.whole.root, wanted, matching, part.types)
     return replace(
         difference, base=replace(difference.base, commit=""), head=replace(difference.head, commit=""), prefix=""
@@ -134,7 +134,7 @@ def range_of(base: Base, range: str | None, branch: str | None) -> str | None:
     if branch is None:
         return range
     if range is not None:
-        raise UsageError("a range and a branch were given; each says what is compared", suggestion="leave one out")
+        raise UsageError("give a range or a branch, not both", suggestion="leave out one of them")
     if (part := part_of(base)) is not None:
         if branch not in _find_visible_branches(part):
             raise _report_missing_branch(branch)
@@ -157,10 +157,8 @@ def hint_of_undone(root: Path, range: str | None, verb: str) -> str:
         return ""
     commits = "a commit" if count == 1 else f"{count:,} commits"
     here = repository.branch(root) or "HEAD"
-    message = (
-        f"{range} is compared with the files as they are ({here}), and has {commits} that HEAD has not, shown undone"
-    )
-    return f"{message}; what it brings: duckkb {verb} {shell_word(f'HEAD...{range}')}" if count else ""
+    message = f"{range} is compared with the current files ({here}); {commits} that HEAD lacks appear as undone"
+    return f"{message}; to see its changes: duckkb {verb} {shell_word(f'HEAD...{range}')}" if count else ""
 
 
 def numbers(root: Path, range: str | None = None, *, staged: bool = False, worktree: bool = False) -> Numbers:
@@ -261,7 +259,7 @@ def _compare_versions(root: Path, range: Range, types: frozenset[str] | None = N
 
 
 def _report_missing_branch(name: str) -> NotFound:
-    return NotFound(f"there is no branch {name!r} here with what HEAD has not", suggestion="duckkb branches")
+    return NotFound(f"no branch {name!r} here has changes that HEAD lacks", suggestion="duckkb branches")
 
 
 def to_review(root: Path, branch: str | None = None, *, limit: int = 20, after: str = "") -> dict[str, Any]:
@@ -434,7 +432,7 @@ def _parse_targets(only: Sequence[str], types: Types) -> tuple[tuple[str, str | 
         name, colon, identity = text.partition(":")
         if not name or (colon and not identity):
             raise UsageError(
-                f"{text!r} names no type or record", suggestion="give TYPE or TYPE:IDENTITY behind --, as in -- Note:a"
+                f"{text!r} names no type or record", suggestion="give TYPE or TYPE:IDENTITY after --, as in -- Note:a"
             )
         kind = types.new.find(name) or types.old.find(name)
         if kind is None:
@@ -480,7 +478,7 @@ def _filter_by_condition(difference: Diff, comparison: Comparison, matching: _Of
         type_names += [type_changes[0].type] if ids else []
         refusals += problems if not ids else []
     if refusals and type_names:
-        refusals[0].suggestion = f"name the types that it is for, behind all options: -- {' '.join(type_names)}"
+        refusals[0].suggestion = f"name its types after all options: -- {' '.join(type_names)}"
     if refusals:
         raise refusals[0]
     return (

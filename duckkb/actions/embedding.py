@@ -102,10 +102,10 @@ def _array(base: Base, text: str, name: str, exit_code: int) -> list[str]:
     except LineError as error:
         first = error.findings[0]
         place = f" at {first.field}" if first.field else ""
-        message = f"{name} is no JSON array of strings: {first.message}{place}"
+        message = f"{name} is not a JSON array of strings: {first.message}{place}"
         raise UsageError(message, first.code, _BATCH_EXAMPLE, findings=error.findings, exit_code=exit_code) from error
     if not isinstance(value, list):
-        raise UsageError(f"{name} is JSON, but no array", "E_JSON", _BATCH_EXAMPLE, exit_code=exit_code)
+        raise UsageError(f"{name} is JSON, but not an array", "E_JSON", _BATCH_EXAMPLE, exit_code=exit_code)
     if not value:
         raise UsageError(f"{name} is an empty array", "E_USAGE", _BATCH_EXAMPLE, exit_code=exit_code)
     return value
@@ -128,7 +128,7 @@ def flaw(text: object) -> tuple[str, str]:
     if not isinstance(text, str):
         return "is not a string", "E_USAGE"
     if not text.strip():
-        return "is empty" if not text else "is nothing but white space", "E_USAGE"
+        return "is empty" if not text else "has only white space", "E_USAGE"
     if "\0" in text:
         return f"has a NUL character at {text.index(chr(0)) + 1}", "E_NUL"
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
@@ -170,13 +170,13 @@ def read_vector(data: bytes) -> "np.ndarray":
         flaw = "is not a finite number" if is_hex else "is too large for float32"
         raise _build_refusal(f"value {place} of the vector {flaw}")
     if not vector.any():
-        raise _build_refusal("the vector has nothing but zeros, which point nowhere")
+        raise _build_refusal("all values of the vector are 0")
     return vector
 
 
 def _parse_values(data: bytes) -> list[Any]:
     if not data.strip():
-        raise _build_refusal("there is no vector: the input is empty")
+        raise _build_refusal("no vector given: the input is empty")
     try:
         values = parse_json(data, Limits())
     except LineError as error:

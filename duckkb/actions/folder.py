@@ -159,13 +159,13 @@ def init(path: "str | Path" = ".", *, github: bool = False, install: str | None 
     """
     root = Path(path)
     if "\0" in str(path):
-        raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="duckkb init FOLDER")
+        raise UsageError("a path cannot contain a NUL character", code="E_PATH", suggestion="duckkb init FOLDER")
     if root.exists() and not root.is_dir():
         raise UsageError(f"{root} is not a folder", code="E_PATH", suggestion="duckkb init FOLDER")
     outside.refuse_protected_path(path, config.environment())
     _refuse_outside(root)
     if install is not None and not github:
-        raise UsageError("--install says what workflows install: give --github with it")
+        raise UsageError("--install sets the package that workflows install: add --github")
     if install not in (None, "."):
         from duckkb.actions.forge import refuse_address
 
@@ -210,7 +210,7 @@ def make(root: Path, *, lfs: bool = False) -> FilesMade:
 
 def _refuse_base(root: Path) -> None:
     if os.path.lexists(root / "config.yaml"):
-        raise Conflict(f"{root / 'config.yaml'} exists already", code="E_EXISTS", suggestion="duckkb status")
+        raise Conflict(f"{root / 'config.yaml'} already exists", code="E_EXISTS", suggestion="duckkb status")
 
 
 def _make_files(root: Path, *, lfs: bool) -> FilesMade:
@@ -259,7 +259,7 @@ def _refuse_outside(root: Path) -> None:
     env = config.environment()
     if env.sandbox and not root.resolve().is_relative_to(config.find_root(Path.cwd(), None, env).resolve()):
         raise UsageError(
-            f"{root} lies outside the knowledge base, and DUCKKB_SANDBOX is set",
+            f"{root} is outside the knowledge base, and DUCKKB_SANDBOX is set",
             code="E_PATH",
             suggestion="give a path inside the base",
         )

@@ -128,7 +128,7 @@ def refuse_address(install: str) -> None:
     """
     is_address = re.fullmatch(r"(git\+https|git\+ssh|https)://[!-~]+", install)
     if not is_address or re.search(r"""['"`\\$]""", install) or _strip_secrets(install) != install:
-        message = f"{install!r} is no address that a forge can install duckkb from: give one over https or ssh, without a password"
+        message = f"a forge cannot install duckkb from {install!r}: give an https or ssh address without a password"
         raise UsageError(message, suggestion=_EXAMPLE)
     if not (_PINNED if install.startswith("git+") else _PACKAGE).fullmatch(install):
         repository_url = re.sub(r"(?<=[^/@])@[^/@]*$", "", install.removeprefix("git+").partition("#")[0]).rstrip("/")

@@ -218,7 +218,7 @@ def _ask_side(
     base = booting.boot(side[1])
     try:
         if wrong := base.tree.unreadable:
-            message = f"{of.name}: {len(wrong):,} lines cannot be read and were left out, the first at {wrong[0].place}"
+            message = f"{of.name}: {len(wrong):,} unreadable lines were skipped, the first at {wrong[0].place}"
             findings.append(Finding("W_LENIENT", message, remedy=CODES["W_LENIENT"].remedy))
         return judged.ask(base, questions, k)
     finally:

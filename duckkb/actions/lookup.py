@@ -38,7 +38,7 @@ def record_or_document(
 
         return get_document(base, document, first=first, lines=lines)
     raise UsageError(
-        "get takes type and identity, or a citation, or else document, with which first and lines may stand",
+        "give type and identity, or a citation, or a document with optional first and lines",
         code="E_ARGUMENT",
         suggestion='{"type": TYPE, "identity": IDENTITY}, {"citation": URI}, or {"document": "guide/install.md"}',
     )

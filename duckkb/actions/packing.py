@@ -32,7 +32,7 @@ def pack(base: Base, kind: RecordType) -> bytes:
     definition = own_file(base, kind)
     refuse_incomplete(base, kind)
     if flaws := _find_flaws(base.tree, kind):
-        message = f"{kind.name} cannot be packed as it stands: {flaws[0]}"
+        message = f"{kind.name} cannot be packed: {flaws[0]}"
         raise StateError(message, flaws[0].code, flaws[0].remedy or "duckkb check", findings=tuple(flaws))
     parts = parts_of(base, kind)
     body = b"".join(parts.values())
@@ -82,7 +82,7 @@ def own_file(base: Base, kind: RecordType) -> bytes:
     stored_file = journal.read_target(base.root, path) if kind.is_collection else None
     if stored_file is None or collection_of(stored_file[0], path)[0] is None:
         raise Refused(
-            f"{kind.name} is declared at {kind.place}, not in a file of its own",
+            f"{kind.name} is declared at {kind.place}, not in a separate file",
             suggestion=f"change it there, or move it to {path}" if kind.is_collection else "edit the ontology by hand",
         )
     return stored_file[0]
@@ -145,9 +145,9 @@ def _parse_head(line: bytes) -> dict[str, Any]:
         entries = [{key: type(value) for key, value in entry.items()} for entry in head["parts"]]
         is_whole = kinds == _HEAD and all(entry == _ENTRY for entry in entries) and line == _encode_head(head)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _report_damage("it does not begin as one") from error
+        raise _report_damage("it does not begin like a snapshot") from error
     if not is_whole:
-        raise _report_damage("it does not begin as one")
+        raise _report_damage("it does not begin like a snapshot")
     return dict(head)
 
 
@@ -160,9 +160,9 @@ def _open_snapshot(data: bytes) -> tuple[dict[str, Any], bytes]:
     _, _, body = remainder.partition(b"\n")
     head = _parse_head(line)
     if data != _seal_body(line, body):
-        raise _report_damage("its bytes are not those that were written")
+        raise _report_damage("its checksum does not match")
     if sum(entry["bytes"] for entry in head["parts"]) != len(body):
-        raise _report_damage("its parts are not all there")
+        raise _report_damage("some of its parts are missing")
     return head, body
 
 
@@ -173,11 +173,11 @@ def _cut(kind: RecordType, entries: Iterable[Mapping[str, Any]], body: bytes) ->
         path = f"{folder_of(kind)}/{entry['path']}"
         data, body = body[: entry["bytes"]], body[entry["bytes"] :]
         if layout.parse_part(path) is None:
-            raise _report_damage(f"{path} is no path of a part")
+            raise _report_damage(f"{path} is not the path of a part")
         if path in parts:
             raise _report_damage(f"{entry['path']} is named twice")
         if len(data) != entry["bytes"] or digest(data) != entry["sha256"]:
-            raise _report_damage(f"{entry['path']} has other bytes than its checksum says")
+            raise _report_damage(f"{entry['path']} does not match its checksum")
         parts[path] = data
     return parts
 
@@ -207,9 +207,9 @@ def _find_flaws(tree: Tree, kind: RecordType) -> list[Finding]:
 
 def _report_damage(why: str, findings: Sequence[Finding] = ()) -> StateError:
     return StateError(
-        f"the file is no snapshot of a collection: {why}",
+        f"the file is not a snapshot of a collection: {why}",
         code="E_SNAPSHOT",
-        suggestion="take it again: duckkb col snapshot NAME FILE",
+        suggestion="make a new one: duckkb col snapshot NAME FILE",
         findings=tuple(findings) if len(findings) > 1 else (),
     )
 

@@ -72,7 +72,7 @@ def _make_edge_type_error(base: Base, name: str) -> NotFound:
     full = sorted(base.ontology.nodes.values(), key=base.tree.count, reverse=True)
     (start, end) = [kind.name for kind in (*full, *full)][:2] if full else ("TYPE", "TYPE")
     return NotFound(
-        f"no type {name!r}; edges have a type of their own, which names the types of its ends in a file of ontology/",
+        f"no type {name!r}; an edge needs its own type, defined in ontology/ with the types of its ends",
         code="E_UNKNOWN_TYPE",
         suggestion=f"echo 'edges: {{{name}: {{from: {start}, to: {end}}}}}' > ontology/{name}.yaml",
     )
@@ -91,7 +91,7 @@ def convert_identity(base: Base, kind: RecordType, value: Any) -> Identity:
 def positive(limit: Any, name: str = "limit") -> int:
     """Return a positive number of results; raises `errors.UsageError`."""
     if type(limit) is not int or limit <= 0:
-        raise UsageError(f"{name} must be a whole number from 1 on, not {limit!r}", suggestion="leave it out")
+        raise UsageError(f"{name} must be a whole number of at least 1, not {limit!r}", suggestion="leave it out")
     return limit
 
 
@@ -130,9 +130,9 @@ def confine_path(base: Base, path: str | Path) -> Path:
     root = base.root.resolve()
     target = (root / outside.sound(path)).resolve()
     if not target.is_relative_to(root):
-        raise outside.refusal(path, "lies outside the knowledge base", "give a path inside the base")
+        raise outside.refusal(path, "is outside the knowledge base", "give a path inside the base")
     if {part.casefold() for part in target.relative_to(root).parts} & {".git", ".duckkb"}:
-        raise outside.refusal(path, "lies in .git or .duckkb", "give another path")
+        raise outside.refusal(path, "is inside .git or .duckkb", "give another path")
     return target
 
 
@@ -274,7 +274,7 @@ def _name_problems(names: tuple[str, ...]) -> tuple[Finding, ...]:
 def _find_part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> list[Finding]:
     """Return findings for a line that was printed without some fields, since it must not replace its record."""
     if not partial:
-        message = "the line was printed without some of its record's fields; to replace the record would delete them"
+        message = "the line lacks some fields of its record; replacing the record would delete them"
         return [
             Finding(
                 "E_PARTIAL",
@@ -283,7 +283,7 @@ def _find_part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool
             )
         ]
     field_names = item["_partial"] if isinstance(item["_partial"], list) else []
-    message = "is here only in part; to replace it would delete the rest"
+    message = "is cut short here; replacing it would delete the rest"
     remedy = "print the whole field: --fields {0}"
     here = [name for name in field_names if isinstance(name, str) and name in item]
     return [Finding("E_PARTIAL", message, field=f"/{name}", remedy=remedy.format(name)) for name in here]
@@ -293,7 +293,7 @@ def _time_problems(item: Mapping[str, Any]) -> list[Finding]:
     problems = []
     for name in (CREATED_AT, UPDATED_AT):
         if item.get(name) is not None and not ids.is_time(item[name]):
-            message = f"{name} is not of the form YYYY-MM-DDTHH:MM:SS.ffffffZ"
+            message = f"{name} must have the form YYYY-MM-DDTHH:MM:SS.ffffffZ"
             problems.append(Finding("E_TIME", message, field=name, remedy="leave it out"))
     if item.get(ID) is not None and not (type(item[ID]) is int and 0 < item[ID] <= ids.MAX_ID):
         problems.append(Finding("E_ID", "__id is not an integer from 1 to 2^53 - 1", field=ID, remedy="leave it out"))
@@ -330,7 +330,7 @@ def _make_invalid_error(kind: RecordType, findings: Sequence[Finding], single: b
     return InvalidRecord(
         f"{kind.name}{_format_pointer(first)}: {first.message}"
         if count == 1 and single
-        else f"{count} problem{'s' if count > 1 else ''} in what was given; nothing was written",
+        else f"{count} problem{'s' if count > 1 else ''} in the input; nothing was written",
         code=first.code if count == 1 and single else "E_INVALID",
         suggestion=first.remedy or f"duckkb schema {kind.name}",
         findings=tuple(findings),

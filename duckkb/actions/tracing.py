@@ -70,7 +70,7 @@ class Provenance:
             has_range = first is not None or last is not None
             if kind.source is None or not text or fields["format"] in EXTRACTED:
                 if has_range:
-                    message = f"{name} has no lines: only documents have that are text"
+                    message = f"{name} has no lines; only text documents have lines"
                     raise UsageError(message, suggestion=f"duckkb blame {command}")
                 return []
             count = begin - 1 + text.count("\n") + (not text.endswith("\n"))
@@ -122,8 +122,8 @@ def resolve_citation(base: Base, cited: Citation) -> dict[str, Any]:
     if cited.at is None:
         return _read_citation(base, cited)
     if base.is_narrowed:
-        message = "the past is for callers who may see the whole base"
-        raise Refused(message, "E_FORBIDDEN", "leave the @commit out")
+        message = "the history needs access to the whole base"
+        raise Refused(message, "E_FORBIDDEN", "leave out the @commit")
     if base.wiring.at is None:
         with closing(base.wiring.beside(cited.at)) as then:
             record = _read_citation(then, cited)
@@ -147,7 +147,7 @@ def _read_citation(base: Base, citation: Citation) -> dict[str, Any]:
     if not text:
         raise NotFound(
             f"{kind.name} {identity_text(row.record.identity)} has no chunk {citation.field}/{citation.seq}",
-            suggestion="leave out what stands behind #",
+            suggestion="leave out the part after #",
         )
     return line | {"_chunk": {"field": citation.field, "chunk_seq": citation.seq, "text": text}}
 
@@ -190,7 +190,7 @@ def log(base: Base, type: str, identity: GivenIdentity) -> list[LogEntry]:
     entries = history.changes(ground(base), kind, record_identity, base.tree)
     if not entries:
         missing = make_not_found_finding(kind, record_identity)
-        raise NotFound(f"{missing.message}, and history knows none", suggestion=missing.remedy)
+        raise NotFound(f"{missing.message}, also not in the history", suggestion=missing.remedy)
     return entries
 
 
@@ -207,7 +207,9 @@ def why(
     """Explain why a question does or does not find a record, and at which rank. Raises as `find` and `get` do."""
     positive(limit)
     if not (text_or_none(query, "a query") or "").strip():
-        raise UsageError("give the question that the record is missed by", suggestion="duckkb why TYPE IDENTITY QUERY")
+        raise UsageError(
+            "give the question for which the record is missing", suggestion="duckkb why TYPE IDENTITY QUERY"
+        )
     kind, row = find_row(base, type, identity)
     return explanation.why(base, kind, row, Intent(query, mode, where, limit, kinds=(kind,)))
 
@@ -221,7 +223,7 @@ def ground(base: Base) -> HistorySource:
         run.repository_of(base.root)
     elif not at.commit:
         raise StateError(
-            f"{at.name} is a tree, and no commit", code="E_REVISION", suggestion="name a commit, branch or tag"
+            f"{at.name} is a tree, not a commit", code="E_REVISION", suggestion="name a commit, branch or tag"
         )
     return HistorySource(base.root, at, base.limits)
 

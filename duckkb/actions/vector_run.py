@@ -17,7 +17,7 @@ _COUNT = {"type": "integer", "minimum": 1}
 _KEY = _TEXT | {"description": "The key that `store` gave, or at least 4 characters of its beginning."}
 _PATH = "relative to the knowledge base, and inside it"
 _PATHS = ("filepath", "file_path", "filename", "file_name")  # names in other tools
-_COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; made by the first action that stores."}
+_COLLECTION = _TEXT | {"default": "vectors", "description": "The collection; created by the first store."}
 
 
 class VectorAction(Struct, frozen=True):
@@ -30,12 +30,12 @@ class VectorAction(Struct, frozen=True):
 
 ACTIONS: Mapping[str, VectorAction] = {
     "import_file": VectorAction(
-        "Keep the path of a text file behind its contents. Gives the key, a UUID.",
+        "Store the path of a text file under its contents. Returns the key, a UUID.",
         {"path": _TEXT | {"description": f"A file, {_PATH}."}, "collection": _COLLECTION},
         ("path",),
     ),
     "store": VectorAction(
-        "Keep a value behind a text. Gives the key, a UUID. The same text again keeps its key and takes the new value.",
+        "Store a value under a text. Returns the key, a UUID. The same text keeps its key and gets the new value.",
         {
             "embeddingText": _TEXT | {"description": "The text that questions are compared with."},
             "value": {
@@ -46,8 +46,8 @@ ACTIONS: Mapping[str, VectorAction] = {
         },
         ("embeddingText", "value"),
     ),
-    "retrieve": VectorAction("Gives the value behind a key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
-    "delete": VectorAction("Delete what is behind a key. Gives the whole key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
+    "retrieve": VectorAction("Returns the value of a key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
+    "delete": VectorAction("Delete the value of a key. Returns the whole key.", {"key": _KEY, "collection": _COLLECTION}, ("key",)),
     "list": VectorAction(
         "Gives an array of records in the order of their keys: key, embedding_text, value, embedding.",
         {
@@ -63,7 +63,7 @@ ACTIONS: Mapping[str, VectorAction] = {
         ("query",),
     ),
     "set_database": VectorAction(
-        "Let all actions from now on work on another knowledge base, made where there is none. Gives its path.",
+        "Make all later actions use another knowledge base, created if missing. Returns its path.",
         {"path": _TEXT | {"description": f"A folder, {_PATH}; `.` is the knowledge base itself."}},
         ("path",),
     ),
@@ -107,7 +107,7 @@ def parse(given: Mapping[str, Any] | bytes) -> tuple[str, dict[str, Any]]:
 def _parse_object(value: Mapping[str, Any] | bytes) -> Mapping[str, Any]:
     if isinstance(value, bytes):
         if not value.strip():
-            raise UsageError("there is no action: the input is empty", suggestion=_HINT)
+            raise UsageError("no action given: the input is empty", suggestion=_HINT)
         try:
             value = parse_json(value, Limits())
         except LineError as error:

@@ -100,7 +100,9 @@ class VectorStore:
         with self._base() as base:
             limit = positive(limit)
             if type(offset) is not int or offset < 0:
-                raise UsageError(f"offset must be a whole number from 0 on, not {offset!r}", suggestion="leave it out")
+                raise UsageError(
+                    f"offset must be a whole number of at least 0, not {offset!r}", suggestion="leave it out"
+                )
             kind, is_there = _find_collection(base, collection)
             count = base.tree.count(kind)
             if not is_there or offset >= count:
@@ -255,7 +257,7 @@ def _find_database(base: Base) -> Path | None:
         message = f"the vector actions work on {target}, outside of the knowledge base, and DUCKKB_SANDBOX is set"
         raise Refused(message, suggestion=vector_base.MENDED_BY)
     if not (target / "config.yaml").is_file():
-        message = f"the vector actions work on {target}, which is no knowledge base any more"
+        message = f"the vector actions work on {target}, which is no longer a knowledge base"
         raise StateError(message, code="E_NO_KB", suggestion=vector_base.MENDED_BY)
     return target
 
@@ -282,7 +284,7 @@ def _find_collection(base: Base, name: str) -> tuple[NodeType, bool]:
         kind, _ = collection_of(_build_definition(base, name), path_of(name))
     if isinstance(kind, NodeType) and _is_vector_store(kind):
         return kind, is_there
-    reason = f"{name} follows the policy {kind.policy.name}" if kind and kind.policy else f"{name} is no collection"
+    reason = f"{name} follows the policy {kind.policy.name}" if kind and kind.policy else f"{name} is not a collection"
     raise UsageError(
         f"{reason}; vector actions need one that embeds {TEXT} and makes the keys of its records",
         code="E_INTENT",
@@ -327,13 +329,13 @@ def _find_row(base: Base, kind: RecordType, key: Any) -> StoredRow:
     Raises `errors.NotFound`, `errors.Refused` with candidates.
     """
     if not isinstance(key, str) or not key:
-        raise UsageError("key must be text, and not empty", suggestion="give a key that `vector store` printed")
+        raise UsageError("key must be a non-empty text", suggestion="give a key that `vector store` printed")
     row = base.tree.get(kind, (key,))
     if row is not None:
         return row
     message = f"{kind.name}: no record with the key {key!r}"
     if len(key) < _SHORTEST_PREFIX:
-        raise NotFound(message, suggestion=f"give the key, or at least {_SHORTEST_PREFIX} characters of its beginning")
+        raise NotFound(message, suggestion=f"give the key, or its first {_SHORTEST_PREFIX} or more characters")
     behind = base.tree.iter_by_identity(kind, behind=(key,))  # keys with this prefix follow each other there
     rows_by_key = {_read_key(row): row for row in takewhile(lambda row: _read_key(row).startswith(key), behind)}
     if len(rows_by_key) == 1:
@@ -345,7 +347,7 @@ def _find_row(base: Base, kind: RecordType, key: Any) -> StoredRow:
     raise Refused(
         f"{len(candidates)} keys begin with {key!r}: {', '.join(candidates[:_MOST_NAMED])}{more}",
         code="E_AMBIGUOUS_KEY",
-        suggestion="give more of the key",
+        suggestion="give more characters of the key",
         details={"candidates": candidates[:_MOST_NAMED]},
     )
 
@@ -360,5 +362,5 @@ def _describe_row(row: StoredRow) -> dict[str, Any]:
 
 def _make_missing_notice(name: str) -> Notice:
     return Notice(
-        "W_NO_COLLECTION", f"there is no collection {name} yet; it was taken for an empty one", "duckkb col list"
+        "W_NO_COLLECTION", f"the collection {name} does not exist yet; it was treated as empty", "duckkb col list"
     )

@@ -162,7 +162,7 @@ def _stream(base: Base, type: str, data: bytes) -> list[Item]:
     items: list[Item] = [(f"stdin:{number}", item) for number, item in parse_objects(data, base.limits)]
     if not items:
         example = f"""duckkb put {type} '{{"id": "..."}}' --dry-run"""
-        raise InvalidRecord("nothing was given on stdin", code="E_EMPTY", suggestion=example, exit_code=2)
+        raise InvalidRecord("stdin is empty", code="E_EMPTY", suggestion=example, exit_code=2)
     if not isinstance(items[0][1], LineError):
         return items
     try:
@@ -269,7 +269,7 @@ def _set_etag(records: Sequence[Given], etag: str) -> Given:
 
 def _make_count_error(count: int) -> UsageError:
     return UsageError(
-        f"--if-match names one version, but {count} records were given", suggestion="put _etag into each line"
+        f"--if-match names one version, but {count} records were given", suggestion="add _etag to each line"
     )
 
 
@@ -278,7 +278,7 @@ def plain(base: Base, record: Any) -> Mapping[str, Any] | LineError:
     if not isinstance(record, Mapping):
         raise _make_record_error(record)
     if not all(isinstance(name, str) for name in record):
-        return LineError([Finding("E_INVALID", "a field's name is not text")])
+        return LineError([Finding("E_INVALID", "a field name is not a text")])
     nothing = {name: None for name, value in record.items() if value is None}
     try:
         line = encode(record, LineShape(()), base.limits.depth)

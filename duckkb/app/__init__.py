@@ -104,7 +104,7 @@ def open_chosen(root: Path, chosen: "OpenOptions") -> "KnowledgeBase":
     from duckkb.errors import UsageError
 
     if chosen.at is not None:
-        raise UsageError("what is published is of one commit", suggestion="leave --at or --backend out")
+        raise UsageError("a published base has one commit", suggestion="leave --at or --backend out")
     return PublishedKnowledgeBase(root, chosen)
 
 

@@ -198,7 +198,7 @@ def _find_embedder(models: wiring.Models, dimensions: int | None) -> Embedder:
         return models.get_embedder(settings)
     if isinstance(dimensions, bool) or not isinstance(dimensions, int) or not 1 <= dimensions <= MOST_DIMENSIONS:
         message = f"dimensions are from 1 to {MOST_DIMENSIONS:,}"
-        raise UsageError(message, suggestion="or have global.embedding.dimensions in config.yaml say more")
+        raise UsageError(message, suggestion="or raise global.embedding.dimensions in config.yaml")
     model = models.get_embedder(replace(settings, dimensions=dimensions) if settings.address else settings)
     if model.fingerprint.dimension not in (0, dimensions):
         message = f"the model {model.fingerprint.name} has {model.fingerprint.dimension} dimensions, not {dimensions}"
@@ -217,7 +217,7 @@ def _embed_text(model: Embedder, text: str, passage: bool) -> list[float]:
 def _find_flaws(text: object, final: object, rerank_threshold: object) -> list[Finding]:
     findings = [Finding(code, f"the text {problem}") for problem, code in [flaw(text)] if problem]
     if isinstance(final, bool) or not isinstance(final, int) or final < 1:
-        findings.append(Finding("E_USAGE", "final is no number of rows from 1 on", remedy="leave it out for 5"))
+        findings.append(Finding("E_USAGE", "final must be a number of rows, at least 1", remedy="leave it out for 5"))
     wrong = threshold_flaw("rerank_threshold", rerank_threshold, 0) if rerank_threshold is not None else None
     return [*findings, *([wrong] if wrong else [])]
 

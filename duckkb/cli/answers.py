@@ -43,7 +43,7 @@ def failure(found: Answered | Declined, *, strict: bool) -> int:
         case Declined():
             return _print_error(found.reason, "E_NO_EVIDENCE")
         case Answered() if found.cut:
-            return _print_error(f"the answer stops in the middle: {found.cut}", "E_ANSWER_CUT")
+            return _print_error(f"the answer is incomplete: {found.cut}", "E_ANSWER_CUT")
         case Answered() if strict and found.unsupported:
             count = len(found.unsupported)
             return _print_error(f"{count} of {len(found.sentences)} sentences are unsupported", "E_UNSUPPORTED")

@@ -32,7 +32,7 @@ def _parse_fields(ctx: click.Context, param: click.Parameter, value: str | None)
 
 def _refuse_blank(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None and not value.strip():
-        raise click.BadParameter("a filter cannot be empty; write a comparison, such as year >= 2020", ctx, param)
+        raise click.BadParameter("the filter is empty; write a comparison, such as year >= 2020", ctx, param)
     return value
 
 

@@ -227,8 +227,8 @@ class RowFormat(Struct, frozen=True):
 
 
 ROWS: Mapping[str, RowFormat] = {
-    "csv": RowFormat(format_csv, "a header, then a record a row", is_verbatim=True),
-    "md": RowFormat(format_markdown, "a table for GitHub"),
+    "csv": RowFormat(format_csv, "a header, then one record per row", is_verbatim=True),
+    "md": RowFormat(format_markdown, "a GitHub table"),
     "table": RowFormat(format_table, "aligned columns for a terminal", show=printed.print_drawing, by_field=True),
 }
 """The formats of rows by name. Choices, help and documentation follow from this table."""

@@ -98,8 +98,8 @@ def _print_skill(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 def duckkb(ctx: click.Context, kb: str | None, form: str | None, as_json: bool) -> None:
     """Knowledge in git: JSONL files are the truth, search runs offline.
 
-    stdout holds results, one JSON object a line (or another --format); everything else goes to stderr. Exit codes: 0 done; 1 it depends on
-    what is stored (nothing found, refused, findings); 2 the command line, the filter or the ontology is wrong.
+    stdout holds results, one JSON object per line (or another --format); everything else goes to stderr. Exit
+    codes: 0 done; 1 no result, refused, or findings; 2 the command line, the filter or the ontology is wrong.
     """
     ctx.obj = {"kb": kb, "json": as_json, "format": form}
     agree(ctx.obj)
@@ -120,7 +120,7 @@ def run(args: Sequence[str]) -> int:
 
         if not printed.says_json():
             printed.text(help_request.format_message())
-        return printed.error("no command was given", "E_USAGE", advise(duckkb, help_request, args), 2)
+        return printed.error("no command given", "E_USAGE", advise(duckkb, help_request, args), 2)
     except click.ClickException as problem:
         from duckkb.cli.advice import advise
         from duckkb.cli.slips import near_options
@@ -165,7 +165,7 @@ def _has_json_flag(args: Sequence[str]) -> bool:
 
 
 def _report_interrupt() -> int:
-    suggestion = "run it again; a write was done whole or not at all"
+    suggestion = "run it again; a write was completed or did not happen at all"
     return printed.error("interrupted", "E_INTERRUPTED", suggestion, stop.exit_code(130))
 
 
@@ -179,8 +179,8 @@ def _report_error(problem: Exception, args: Sequence[str] = ()) -> int:
 
         message = f"{problem.strerror or problem}" + (f" {problem.filename}" if problem.filename else "")
         return printed.error(message, "E_IO", remedy_of(problem, "mend permissions"), 1)
-    message = f"a defect in duckkb: {type(problem).__name__}: {problem}"
-    return printed.error(message, "E_INTERNAL", "report it; truth was not changed", 1)
+    message = f"a bug in duckkb: {type(problem).__name__}: {problem}"
+    return printed.error(message, "E_INTERNAL", "report it; no record was changed", 1)
 
 
 def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:

@@ -22,7 +22,7 @@ class Seconds(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds: float = super().convert(value, param, ctx)
         if math.isnan(seconds):
-            self.fail(f"{value} is no number", param, ctx)
+            self.fail(f"{value} is not a number", param, ctx)
         return seconds
 
 
@@ -73,7 +73,7 @@ class Format(click.Choice[str]):
 
         near = difflib.get_close_matches(str(value).lower(), self.choices, 1)
         hint = f"Did you mean {near[0]}? " if near else ""
-        return f"{value!r} is no format. {hint}There are {', '.join(self.choices)}."
+        return f"Unknown format {value!r}. {hint}Formats: {', '.join(self.choices)}."
 
 
 def split_front(args: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -157,8 +157,8 @@ def add_common_options(callback: Callback, own_formats: tuple[str, ...] = ()) ->
         click.option("--kb", metavar="PATH", expose_value=False, callback=_remember("kb"), help="The knowledge base."),
         click.option("--format", type=form, metavar="FORMAT", expose_value=False, callback=_remember("format"), help=form.help),
         click.option("--json", is_flag=True, expose_value=False, callback=_remember("json"), help="Results and errors as JSON: --format json."),
-        click.option("--lenient", is_flag=True, expose_value=False, callback=_remember("lenient"), help="Read on without lines that cannot be read."),
-        click.option("--lock-timeout", type=Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="How long to wait for another process (60)."),
+        click.option("--lenient", is_flag=True, expose_value=False, callback=_remember("lenient"), help="Skip unreadable lines."),
+        click.option("--lock-timeout", type=Seconds(0, _LONGEST_WAIT), metavar="SECONDS", expose_value=False, callback=_remember("lock_timeout"), help="Seconds to wait for another process (60)."),
     )  # fmt: skip
     command: Callback = several(*options)(callback)
     return command
@@ -191,7 +191,7 @@ backend = click.option(
     metavar="URL",
     expose_value=False,
     callback=_remember("backend"),
-    help="Ask what is published there (`duckkb publish`), instead of a clone. Default: DUCKKB_BACKEND.",
+    help="Query the base published there (`duckkb publish`) instead of a clone. Default: DUCKKB_BACKEND.",
 )
 type_name = click.argument("type_name", metavar="TYPE")
 
@@ -246,7 +246,7 @@ def split_record_name(word: str) -> tuple[str, str] | None:
     citation = parse(word)
     if citation.commit or citation.field:
         raise UsageError(
-            "only `get` takes a citation of a commit or a part", suggestion=f"duckkb get {shell_word(word)}"
+            "only `get` accepts a citation with a commit or a chunk", suggestion=f"duckkb get {shell_word(word)}"
         )
     return citation.type, citation.identity
 
@@ -281,17 +281,17 @@ limits = click.option(
     callback=_read_limits,
     multiple=True,
     metavar="MEASURE=LIMIT",
-    help="Exit 1 where mean ndcg or recall falls by this much or more, or so many judged records are lost or faded (half of their words' score gone); repeatable.",
+    help="Exit 1 if mean ndcg or recall falls by this much, or this many judged records are lost or faded (half of their word score gone); repeatable.",
 )
 allow_shrink = click.option("--allow-shrink", is_flag=True, help=DESCRIBED["allow_shrink"])
 allow_weaker = click.option(
     "--allow-weaker",
     is_flag=True,
-    help="Take it for a warning that rules by which changes are judged are gone or weaker.",
+    help="Report removed or weakened rules for changes as a warning.",
 )
 mode = one_of(
     "mode",
-    (("-s", "--similar"), "similar", "By meaning: the vector lane."),
-    (("-m", "--match"), "match", 'By words: "a phrase", -not, prefix*.'),
+    (("-s", "--similar"), "similar", "Search by meaning (vectors)."),
+    (("-m", "--match"), "match", 'Search by words: "a phrase", -not, prefix*.'),
     (("-H", "--hybrid"), "hybrid", "Both, fused."),
 )

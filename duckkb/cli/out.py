@@ -83,7 +83,7 @@ def only_json(what: str) -> None:
         command = click.get_current_context().command
         kind = next((param.type for param in command.params if isinstance(param.type, Format)), Format())
         alternatives = ", ".join(name for name in kind.choices if name not in formats.ROWS)
-        raise click.UsageError(f"{what} cannot be printed as {form}; it has the formats {alternatives}")
+        raise click.UsageError(f"{what} cannot be printed as {form}; use {alternatives}")
 
 
 def patch(receipt: "Receipt", *, lines: int | None = None) -> None:
@@ -94,7 +94,7 @@ def patch(receipt: "Receipt", *, lines: int | None = None) -> None:
         return
     for line in receipt.patch.split("\n", lines)[:lines]:
         printed.result(printed.brief(line))
-    printed.note(f"{receipt.patch.count(chr(10)) - lines:,} more lines of the patch; `> FILE` takes all")
+    printed.note(f"{receipt.patch.count(chr(10)) - lines:,} more lines of the patch; `> FILE` saves all")
 
 
 def files(receipt: "Receipt", **more: Any) -> None:
@@ -112,7 +112,7 @@ def _print_rows(form: formats.RowFormat, records: Sequence[Mapping[str, Any]], c
     for line in output.lines:
         form.show(line)
     if output.cut:
-        printed.note(f"cells cut to fit: {output.cut}; another --format prints them whole")
+        printed.note(f"cells shortened to fit: {output.cut}; another --format prints them in full")
 
 
 def _refuse_commands(lines: Sequence[str]) -> None:
@@ -126,8 +126,8 @@ def _refuse_commands(lines: Sequence[str]) -> None:
         for number, line in enumerate(lines):
             if printed.has_command(line):
                 raise StateError(
-                    f"Row {number} would be a command to the forge in the log of this job; nothing was printed.",
-                    suggestion="send it to a file (> FILE), or use --format jsonl",
+                    f"The forge would run row {number} as a command in this job's log; nothing was printed.",
+                    suggestion="write to a file (> FILE), or use --format jsonl",
                 )
 
 

@@ -75,9 +75,9 @@ def _print_text(text: str, color: bool | None = None) -> None:
 def make_print_error(error: OSError) -> Unavailable:
     """Return the error for a result that cannot be printed."""
     return Unavailable(
-        f"stdout takes no more output: {error.strerror or error}; the command itself was carried out",
+        f"cannot write to stdout: {error.strerror or error}; the command itself was carried out",
         code="E_IO",
-        suggestion="free space where stdout goes, then ask again",
+        suggestion="free space where stdout is written, then run the command again",
     )
 
 

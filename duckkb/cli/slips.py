@@ -124,8 +124,8 @@ def find_meaning(args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 
 UNDOING = frozenset(["undo", "revert", "rollback", "unput", "undelete", "discard"])
 UNDONE = (
-    "`git stash push -u -- data` takes back what is not committed, "
-    "and `duckkb diff HEAD..HEAD~1 --format patch | duckkb apply -` the last commit"
+    "`git stash push -u -- data` undoes uncommitted changes, and `duckkb diff HEAD..HEAD~1 --format patch | duckkb "
+    "apply -` the last commit"
 )
 """What other tools have a verb for: how a change is undone here, by what is committed of it."""
 OF_DOCUMENTS = ("search", "vsearch", "query")
@@ -182,9 +182,9 @@ class NoSuchVerb(click.UsageError):
         elif command:
             hint = f"Did you mean {command}?"
         else:
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+            hint = f"Did you mean {near[0]}?" if near else f"Commands: {', '.join(known)}."
         self.word, self.better = word, near[0] if near else ""
-        super().__init__(f"No such verb {word!r}. {hint}", ctx)
+        super().__init__(f"No such command: {word}. {hint}", ctx)
 
 
 class Group(click.Group):

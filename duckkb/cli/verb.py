@@ -178,9 +178,7 @@ def open_named_base(
         if not reads or at is not None or not (under_way := _find_operation()):
             raise
         kb = open_at(at="HEAD")
-        printed.note(
-            f"a {under_way} is in progress, so this is the base as it is at HEAD; `duckkb resolve` settles conflicts"
-        )
+        printed.note(f"a {under_way} is in progress, so this is the base at HEAD; `duckkb resolve` settles conflicts")
     with kb:
         if commit := kb.published:
             settings["commit"] = commit

@@ -100,8 +100,8 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.word_forms", "word_forms", Choice(("written", "all")),
-        "Find words by their other forms too, ranked below the same form: `café` without accents, `getUserName` by its parts,"
-        " `.NET` with its dot; `written` knows a word as it is written.",
+        "Also find words by their other forms, ranked below the same form: `café` without accents, `getUserName` by "
+        "its parts, `.NET` with its dot; `written` matches only the written form.",
     ),
     Key(
         "global.embedding_model", "embedding.model", Text(),
@@ -128,7 +128,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.embedding.price_per_million_tokens", "embedding.price_per_million_tokens", Number(0, 1_000_000),
-        "What an endpoint asks for a million tokens, in any currency; `duckkb index plan` then says what a job costs.",
+        "Price of a million tokens at an endpoint, in any currency; `duckkb index plan` then estimates the cost of a job.",
     ),
     Key(
         "global.embedding.timeout_s", "embedding.timeout_s", Number(0.1, 600),
@@ -147,7 +147,7 @@ KEYS: tuple[Key, ...] = (
         "global.fusion.method", "fusion.method", FUSION["method"],
         "How two lists become one: ranks or scores.", "policy",
     ),
-    Key("global.fusion.k", "fusion.k", FUSION["k"], "rrf: how little the first ranks stand out.", "policy"),
+    Key("global.fusion.k", "fusion.k", FUSION["k"], "rrf: higher values reduce the weight of the first ranks.", "policy"),
     Key("global.fusion.weight", "fusion.weight", FUSION["weight"], "minmax: the part of the vector list.", "policy"),
     Key(
         "global.fusion.gate", "fusion.gate", FUSION["gate"],
@@ -177,7 +177,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.rerank.timeout_ms", "rerank.timeout_ms", Whole(1, 600_000),
-        "Longest wait of a question for it in all, in milliseconds; then the fused order stays, and the answer says so.",
+        "Longest total wait of a question for it, in milliseconds; then the fused order stays, with a notice.",
     ),
     Key("global.rerank.max_candidates", "rerank.max_candidates", Whole(1, 1_000), "How many candidates are judged."),
     Key(
@@ -214,7 +214,7 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         "global.expand.timeout_ms", "expand.timeout_ms", Whole(1, 600_000),
-        "Longest wait of a question for it in all, in milliseconds; then it is asked as it stands.",
+        "Longest total wait of a question for it, in milliseconds; then the question is not expanded.",
     ),
     Key(
         "global.expand.context_tokens", "expand.context_tokens", Whole(1_024, 1 << 20),
@@ -296,15 +296,16 @@ SETTING_VARIABLES: Mapping[str, Key] = {
     for key in KEYS
     if key.name not in _OF_THE_BASE
 }
-"""Every environment variable that stands over a setting for one process: DUCKKB_RERANK_TIMEOUT_MS over `global.rerank.timeout_ms`."""
+"""Every environment variable that overrides a setting for one process: DUCKKB_RERANK_TIMEOUT_MS over
+`global.rerank.timeout_ms`."""
 
 VARIABLES: Mapping[str, str] = {
     "DUCKKB_KB": "The knowledge base to use where `--kb` does not name one.",
-    "DUCKKB_BACKEND": "The address of a database that answers in place of a clone (docs/publish.md), as --backend says it.",
+    "DUCKKB_BACKEND": "The address of a published base that answers instead of a clone (docs/publish.md), like --backend.",
     "DUCKKB_WRITER": "Stands for this clone's id when new records get their file; for CI and tests.",
     "DUCKKB_TRUST": "The hash of the demands that this run accepts, or several with commas between; `duckkb trust --show` prints it.",
-    "DUCKKB_SANDBOX": "1: paths given to commands must lie inside the knowledge base.",
-    "DUCKKB_AGENT": "1: an agent writes, who has to propose what the ontology wants reviewed.",
+    "DUCKKB_SANDBOX": "1: paths given to commands must be inside the knowledge base.",
+    "DUCKKB_AGENT": "1: the writer is an agent, which must propose changes that need a review.",
     "DUCKKB_DAEMON": "Of the warm process that answers commands which only read: auto starts it with the first embedded question, off asks none, require fails without one. Where it is not set, one that was started is asked.",
     "DUCKKB_CACHE_HOME": "Folder for what is derived (stores, vectors, converted models), instead of the user's cache folder.",
     "DUCKKB_ENCRYPTION_KEY": "Seals what is derived: 32 bytes as hex or base64, or a passphrase (docs/encryption.md).",
@@ -397,7 +398,7 @@ def _check_answer_model(values: Mapping[str, Any]) -> Iterator[_Problem]:
     model, models = values["global.ask.model"], values["global.models"]
     if model is not None and model not in models:
         remedy = suggest_known_names(model, models) if models else "add it to `global.models`"
-        yield "global.ask.model", f"there is no chat model {show_value(model)}", remedy
+        yield "global.ask.model", f"no chat model {show_value(model)}", remedy
 
 
 def _report(root: Section, problem: _Problem, origin: str) -> None:

@@ -97,7 +97,7 @@ def find_root(start: Path, explicit: str | None, env: Environment) -> Path:
                     _refuse_outside(root, _resolve_folder(start, env.kb))
                 return root
             raise StateError(
-                f"{folder_name} ({by}) is no knowledge base: it has no {CONFIG}",
+                f"{folder_name} ({by}) is not a knowledge base: it has no {CONFIG}",
                 "E_NO_KB",
                 f"duckkb init {folder_name}",
             )
@@ -139,9 +139,9 @@ def config_paths(root: Path) -> tuple[str, ...]:
 def _refuse_outside(root: Path, base_root: Path | None) -> None:
     if base_root is None or not root.is_relative_to(base_root):
         raise UsageError(
-            f"{root} lies outside the knowledge base that DUCKKB_KB names, and DUCKKB_SANDBOX is set",
+            f"{root} is outside the knowledge base of DUCKKB_KB, and DUCKKB_SANDBOX is set",
             code="E_PATH",
-            suggestion="leave --kb out",
+            suggestion="leave out --kb",
         )
 
 
@@ -207,8 +207,8 @@ def _read(root: Path, path: str) -> Document:
         return read_yaml(data, path)
     except OSError as error:
         if (root / path).is_symlink():
-            return _unread(path, "is a link, and links are not followed", "replace it by what it points to")
-        return _unread(path, f"cannot be read: {error.strerror}", "mend its permissions")
+            return _unread(path, "is a link, and links are not followed", "replace it with its target")
+        return _unread(path, f"cannot be read: {error.strerror}", "correct its permissions")
 
 
 def _has_lost_content(root: Path, path: str) -> bool:

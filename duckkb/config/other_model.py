@@ -51,7 +51,7 @@ def other_model(loaded: Loaded, model: str) -> OtherModel:
         raise UsageError(f"the model cannot be configured: {first.field} {first.message}", suggestion=_REMEDY)
     name = settings.embedding.model
     if name == NO_MODEL:
-        raise UsageError(f"{NO_MODEL} is no model that embeds anything", suggestion=_REMEDY)
+        raise UsageError(f"{NO_MODEL} is not an embedding model", suggestion=_REMEDY)
     line = f"{_MODEL}: {json.dumps(name)}" if changes.keys() == {_MODEL} else f"global: {json.dumps(whole)}"
     return OtherModel(replace(loaded.settings, embedding=settings.embedding), line)
 

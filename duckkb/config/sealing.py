@@ -65,7 +65,7 @@ def _read_key(variables: Mapping[str, str]) -> str:
         text = _read(Path(file))
     if not text:
         raise StateError(
-            f"{SEAL_KEY_FILE if file else SEAL_KEY} is set, and holds no key", "E_KEY", "openssl rand -hex 32"
+            f"{SEAL_KEY_FILE if file else SEAL_KEY} is set, but contains no key", "E_KEY", "openssl rand -hex 32"
         )
     return text
 

@@ -9,7 +9,7 @@ from duckkb.errors import Unavailable
 from duckkb.truth import state
 
 _FOLDER = "published"
-_MARK = "# This folder stands for a base that is asked where it is published (duckkb --backend).\n"
+_MARK = "# This folder represents a published base (duckkb --backend).\n"
 
 
 def stand_in(backend: str) -> Path:

@@ -34,7 +34,7 @@ def parse_glob(pattern: str) -> tuple[Parts, ...]:
         raise UsageError(f"a glob has at most {MOST_CHARACTERS:,} characters", suggestion="name less at once")
     choices = tuple(islice(_expand_braces(pattern), MOST_CHOICES + 1))
     if len(choices) > MOST_CHOICES:
-        message = f"the braces of a glob stand for at most {MOST_CHOICES:,} others"
+        message = f"the braces of a glob may expand to at most {MOST_CHOICES:,} patterns"
         raise UsageError(message, suggestion="use * in place of some of them")
     return tuple(_compile_glob(choice) for choice in choices)
 

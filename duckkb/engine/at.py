@@ -43,14 +43,14 @@ def config_files(root: Path, at: Revision) -> dict[str, bytes]:
     config_entries = {path: entry for path, entry in entries.items() if _is_configuration(path)}
     if CONFIG not in config_entries:
         raise StateError(
-            f"there was no knowledge base here at {at.name}: it has no {CONFIG}",
+            f"no knowledge base existed here at {at.name}: it has no {CONFIG}",
             code="E_NO_KB",
             suggestion=f"`git log --oneline -- {CONFIG}` lists the commits that have one",
         )
     links = [path for path, entry in config_entries.items() if entry.mode not in REGULAR]
     if links:
-        findings = [Finding("E_YAML", f"is no regular file at {at.name}", path) for path in links]
-        raise OntologyError(f"{links[0]} is no regular file at {at.name}", code="E_YAML", findings=findings)
+        findings = [Finding("E_YAML", f"is not a regular file at {at.name}", path) for path in links]
+        raise OntologyError(f"{links[0]} is not a regular file at {at.name}", code="E_YAML", findings=findings)
     return revisions.contents(root, config_entries)
 
 

@@ -74,7 +74,7 @@ def observe(wiring: Wiring) -> Base:
     refuse_tracked_state(wiring.root)
     with lock.hold_lock_shared(wiring.root):
         if journal.list_sealed_stages(wiring.root):
-            raise StateError("an interrupted write lies over the files", code="E_RECOVER", suggestion="duckkb recover")
+            raise StateError("an interrupted write is unfinished", code="E_RECOVER", suggestion="duckkb recover")
         tree = read.load(wiring.root, wiring.ontology, wiring.limits)
     return Base(wiring, tree, SearchCache.open(wiring.root, wiring.place.shared, looks=True), read_only=True)
 
@@ -171,14 +171,14 @@ def refuse_past(base: Base) -> None:
     """Raise `errors.Refused` for a base that cannot be written: of a revision, or published (E_PUBLISHED)."""
     if base.wiring.published:
         raise Refused(
-            "this is what is published of a base, and is not changed here",
+            "this is a published base, which cannot be changed here",
             code="E_PUBLISHED",
             suggestion="write in a clone, without --backend and DUCKKB_BACKEND; commit, then `duckkb publish`",
         )
     if base.wiring.at is not None:
         raise Refused(
-            f"this is the base as it was at {base.wiring.at.name}, which cannot be changed",
-            suggestion="leave the revision out",
+            f"this is the base at {base.wiring.at.name}, which cannot be changed",
+            suggestion="leave out the revision",
         )
 
 
@@ -191,7 +191,7 @@ def refuse_unreadable(tree: Tree, root: Path | None = None) -> None:
         if root is not None:
             begun_merge.refuse_begun_merge(root)
         is_merging = root is not None and repository.operation_in_progress(root)
-        remedy = "mend the lines named; `--lenient` reads on without them"
+        remedy = "correct the lines named; `--lenient` skips them"
         raise loading.unreadable(tree, "; nothing was changed", "duckkb resolve --list" if is_merging else remedy)
 
 
@@ -207,7 +207,7 @@ def notices(base: Base) -> list[Notice]:
         reader_notices.append(Notice("W_NO_STORE", f"nothing is kept of what was read: {base.reason}"))
     if tree.unreadable:
         reader_notices.append(
-            Notice("W_LENIENT", f"{len(tree.unreadable)} lines cannot be read and were left out", "duckkb check")
+            Notice("W_LENIENT", f"{len(tree.unreadable)} unreadable lines were skipped", "duckkb check")
         )
     reader_notices += _report_document_faults(tree)
     incomplete = sum(not row.complete for part in tree.parts.values() if not part.canonical for row in part.rows)
@@ -218,7 +218,7 @@ def notices(base: Base) -> list[Notice]:
     duplicate_count = sum(len(tree.duplicates(kind)) for kind in base.ontology)
     if duplicate_count:
         reader_notices.append(
-            Notice("W_DUPLICATE", f"{duplicate_count} records stand twice and were read merged", "duckkb dedupe")
+            Notice("W_DUPLICATE", f"{duplicate_count} records are in two files and were read merged", "duckkb dedupe")
         )
     reader_notices += [_to_notice(finding) for finding in base.cache.findings if not base.is_narrowed]
     return list(dict.fromkeys(base.filter_notices(reader_notices)))  # one cache file can give the same notice twice
@@ -230,7 +230,7 @@ def _report_absent_files(base: Base) -> list[Notice]:
     root, ontology = base.whole.root, base.whole.ontology
     lacking = filter(base.concerns, absent.list_absent_files(root, folders(ontology.nodes.values())))
     paths = [path for path in lacking if absent.is_of_base(path) or type_at(ontology, path) is not None]
-    message = f"{absent.describe_absent(paths)}: what stands there is not found" if paths else ""
+    message = f"{absent.describe_absent(paths)}: its records are not found" if paths else ""
     return [Notice("W_PARTIAL", message, absent.remedy(root, paths))] if paths else []
 
 

@@ -246,14 +246,14 @@ def _check_precondition(kind: RecordType, entry: Given, tree: Tree) -> Finding |
     if entry.etag is not None and (stored_row is None or etag(stored_row.line) != entry.etag):
         where = record_arguments(kind.name, entry.identity)
         if stored_row is None:
-            have = f"does not exist, and _etag {entry.etag} asks for it as it was"
-            remedy = f"`duckkb log {where}` says who deleted it; without `_etag` the line is stored anew"
+            have = f"does not exist, but _etag {entry.etag} names a version of it"
+            remedy = f"`duckkb log {where}` shows its deletion; without `_etag` the line is stored again"
         else:
             have, remedy = f"is at {etag(stored_row.line)}, not at {entry.etag}", f"duckkb get {where}"
         return Finding("E_STALE", f"{place}{name} {have}", remedy=remedy, type=kind.name, identity=name)
     if entry.id is not None and stored_row is not None and stored_row.record.id != entry.id:
         message = f"{place}__id of {name} is {stored_row.record.id}, not {entry.id}; it never changes"
-        return Finding("E_ID", message, remedy="leave __id out", type=kind.name, identity=name)
+        return Finding("E_ID", message, remedy="leave out __id", type=kind.name, identity=name)
     return None
 
 
@@ -297,7 +297,7 @@ def _build_edges_refusal(request: Delete, edges: Sequence[StoredRow]) -> Refused
     more = f" and {len(edges) - 5} more" if len(edges) > 5 else ""
     identities = " ".join(shell_word(identity_text(identity)) for identity in dict.fromkeys(request.identities))
     return Refused(
-        f"{len(edges)} edges touch what is to be deleted: {examples}{more}",
+        f"{len(edges)} edges refer to the records to delete: {examples}{more}",
         code="E_EDGES",
         suggestion=f"duckkb delete {request.kind.name} {identities} --cascade",
     )
@@ -312,7 +312,7 @@ def _rename(request: Rename, state: Drafting) -> Draft:
         return Draft(Changeset(), ((kind, request.new),), 1)
     if tree.get(kind, request.new) is not None:
         raise Conflict(
-            f"{kind.name} {identity_text(request.new)} exists already",
+            f"{kind.name} {identity_text(request.new)} already exists",
             code="E_EXISTS",
             suggestion="choose another identity, or delete that record first",
         )
@@ -390,9 +390,9 @@ def _build_stale_finding(record: Record, stored_row: StoredRow | None, message: 
 def _describe_mismatch(have: Record | None, target: Record | None, exact: bool) -> str:
     """Describe how a stored record differs from the expected one; empty where it does not."""
     if have is None:
-        return "is not there" if target is not None else ""
+        return "does not exist" if target is not None else ""
     if target is None:
-        return "is there already"
+        return "already exists"
     names = [name for name in {**target.fields, **have.fields} if _is_different(name, have.fields, target.fields)]
     times = (have.created_at, have.updated_at), (target.created_at, target.updated_at)
     names += [

@@ -103,7 +103,7 @@ def refuse_agents(base: Base, changeset: Changeset) -> None:
             findings.append(Finding("E_REVIEW", message, remedy=remedy, type=kind.name, identity=name))
     if findings:
         raise Refused(
-            f"{findings[0].message}, and DUCKKB_AGENT says that an agent writes; nothing was written",
+            f"{findings[0].message}, and DUCKKB_AGENT marks an agent; nothing was written",
             code="E_REVIEW",
             suggestion="put `propose` in front of the verb: `duckkb propose put ...` makes a branch to review",
             findings=findings,
@@ -114,9 +114,9 @@ def refuse_agent_of(base: Base, kind: RecordType) -> None:
     """Raise as `refuse_agents` does, for a change to all records of a type."""
     if base.wiring.env.agent and (kind.review or kind.reviewed_fields):
         raise Refused(
-            f"changes of {kind.name} are reviewed before they count, and DUCKKB_AGENT says that an agent writes",
+            f"changes of {kind.name} need a review, and DUCKKB_AGENT marks an agent",
             code="E_REVIEW",
-            suggestion="let a person do this, or propose changes of single records with `duckkb propose`",
+            suggestion="ask a person to do this, or propose changes of single records with `duckkb propose`",
         )
 
 

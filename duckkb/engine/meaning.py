@@ -88,10 +88,10 @@ def _describe_choice(kind: RecordType, before: RecordType, path: str, *, is_new:
     if is_new:
         message = f"{kind.name} is a new collection, by the policy {kind.policy.name if kind.policy else ''}, compared by meaning in {names}"
         return Notice(
-            "W_NEW_COLLECTION", message, f"{path} says so; `duckkb col rm {kind.name} --yes` takes it away again"
+            "W_NEW_COLLECTION", message, f"it is defined in {path}; `duckkb col rm {kind.name} --yes` removes it"
         )
     message = f"{kind.name} is compared by meaning in {names}, as its first records have no {_join_names(before)}"
-    return Notice("W_FIELDS_CHOSEN", message, f"{path} says so; other fields can be named there")
+    return Notice("W_FIELDS_CHOSEN", message, f"they are set in {path}, where you can name other fields")
 
 
 def with_fields(request: Request, chosen: ChosenFields | None) -> Request:

@@ -74,7 +74,7 @@ class NarrowedBase(Base):
 
     def __init__(self, whole: Base, types: frozenset[str], *, lenient: bool = False) -> None:
         if whole.wiring.at is not None and whole.wiring.proposal is None:
-            raise forbidden("revisions are not for who sees only a part of the base")
+            raise forbidden("revisions need access to the whole base")
         ontology = whole.ontology.narrow(types)
         self._of, self.types, self._validators, self.turn = whole, types, {}, whole.turn
         self.is_generation = whole.is_generation
@@ -91,11 +91,11 @@ class NarrowedBase(Base):
 
     @property
     def root(self) -> Path:
-        raise forbidden("what is asked tells of the whole knowledge base and of its machine")
+        raise forbidden("this needs access to the whole base")
 
     @property
     def notes(self) -> BaseStore:
-        raise forbidden("what is asked tells of the whole knowledge base and of its machine")
+        raise forbidden("this needs access to the whole base")
 
     @property
     def builder(self) -> EntryBuilder:
@@ -149,7 +149,7 @@ class NarrowedBase(Base):
 
     def refuse_loss(self, kind: RecordType) -> None:
         if kind.name in self.kept:
-            raise forbidden(f"records of {kind.name} are not deleted or renamed by who sees only a part of the base")
+            raise forbidden(f"you cannot delete or rename records of {kind.name}, since hidden edges may refer to them")
 
     def close(self, *, alone: bool = True) -> None:
         """Do nothing: the parts belong to the whole base."""
@@ -218,4 +218,4 @@ def _redact_notice(notice: Notice) -> Notice:
 
 
 def _refuse_preview(files: Mapping[str, bytes | None]) -> Ontology:
-    raise forbidden("who sees only a part of the base does not change its types")
+    raise forbidden("changing types needs access to the whole base")

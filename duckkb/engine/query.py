@@ -52,7 +52,7 @@ _PLAIN = (
     Notice(
         "W_PLAIN",
         "no result fits the question with its quotes and stars; all were found by its plain words",
-        "leave the quotes and stars out",
+        "leave out the quotes and stars",
     ),
 )
 _FEW = 256  # records that are looked up one by one; more are picked out of the ids of all parts
@@ -484,7 +484,7 @@ def _name_stored_values(base: Base, where: str, kinds: Iterable[RecordType]) -> 
             fields: Any = row.record.fields if row else None
             value = reduce(_take_value, path.split("."), fields)
             if isinstance(value, str):
-                message = f"no record of {kind.name} has {path} = {text}; there is {_quote(value)}"
+                message = f"no record of {kind.name} has {path} = {text}; some have {_quote(value)}"
                 yield Notice("W_NO_VALUE", message, _filter_option(where.replace(text, _quote(value))))
             elif values := _list_values(base, kind, path):
                 near = nearest(text[1:-1].replace("''", "'"), values)

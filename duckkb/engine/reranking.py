@@ -127,7 +127,7 @@ def expand(base: Base, question: str, budget: ModelBudget = _SETTINGS) -> Expand
                 variants = pool.ask((budget.caller, question), ask, until - time.monotonic())
     except Unavailable as problem:
         return Expanded(
-            (), (_note_degradation("expand", "The question is asked as it stands", problem),), _extract_reason(problem)
+            (), (_note_degradation("expand", "The question is not expanded", problem),), _extract_reason(problem)
         )
     plain = (
         Variant(variant.kind, syntax.plain(variant.text)) if variant.kind == "lex" else variant for variant in variants

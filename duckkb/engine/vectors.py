@@ -157,7 +157,7 @@ def _check_dimension(base: Base, model: Embedder, dimension: int) -> Unavailable
     return Unavailable(
         f"the model gives vectors of {dimension} numbers, the stored ones have {known_dimension}",
         code="E_MODEL",
-        suggestion="if another model is meant, set global.embedding.dimensions, then `duckkb index build`",
+        suggestion="for another model set global.embedding.dimensions, then run `duckkb index build`",
     )
 
 
@@ -359,7 +359,7 @@ def _note_other_lengths(base: Base, kinds: Iterable[RecordType]) -> tuple[Notice
             expected_lengths = " and ".join(f"{length} ({name})" for name, length in base.lengths(kind).items())
             message = f"{kind.name} leaves out {count} vectors: their length is not {expected_lengths}"
             notices.append(
-                Notice("W_DEGRADED", message, "`duckkb check` names their records: put them anew", "vector_lengths")
+                Notice("W_DEGRADED", message, "`duckkb check` names their records: put them again", "vector_lengths")
             )
     return base.filter_notices(notices)
 

@@ -218,7 +218,7 @@ def _offer(base: Base, kind: RecordType, count: int) -> tuple[Notice, ...]:
         return ()
     code = CODES["W_NO_TEAM_CACHE"]
     vectors = "1 vector was" if count == 1 else f"{count:,} vectors were"
-    message = f"{vectors} computed for this clone alone: the team's cache, which this base is to have, is not there"
+    message = f"{vectors} computed only for this clone: the team's cache is missing"
     return (Notice(code.name, message, code.remedy),)
 
 
@@ -341,7 +341,7 @@ def _note_replacements(write_draft: Draft) -> Iterator[Notice]:
     if examples:
         more = len(write_draft.replaced) - len(examples)
         message = f"{write_draft.asked[0][0].name} {', '.join(examples)}{f' and {more} more' if more else ''}"
-        yield Notice("W_REPLACED", message, "leave out the lines that are not meant, or join them with `put --merge`")
+        yield Notice("W_REPLACED", message, "remove the wrong lines, or join them with `put --merge`")
 
 
 def _note_dropped_fields(base: Base, request: Upsert, write_draft: Draft) -> Iterator[Notice]:
@@ -386,7 +386,7 @@ def _note_nulls(request: Upsert) -> Iterator[Notice]:
     if records:
         where = identity_text(request.given[0].identity) if len(request.given) == 1 else _format_count(records)
         message = f"{request.kind.name} {where}: {_format_names(list(names))} given as null, which is not stored: absent is null"
-        yield Notice("W_NULL", message, 'leave such fields out, or give "" where an empty text is meant')
+        yield Notice("W_NULL", message, 'leave out such fields, or give "" for an empty text')
 
 
 def _note_misspellings(base: Base, request: Upsert) -> Iterator[Notice]:
@@ -413,10 +413,12 @@ def _note_misspellings(base: Base, request: Upsert) -> Iterator[Notice]:
     where = identity_text(records[0]) if len(records) == 1 else _format_count(len(records))
     names = _format_names(list(near_names))
     nears = _format_names(list(dict.fromkeys(near_names.values()))).rpartition(" ")[0]
-    message = f"{kind.name} {where}: {names} stored, but so far there is no such field; did you mean {nears}?"
+    message = f"{kind.name} {where}: {names} stored as a new field; did you mean {nears}?"
     command = f"duckkb col show {kind.name}" if kind.is_collection else f"duckkb schema {kind.name}"
     record = "it" if len(records) == 1 else "them"
-    yield Notice("W_FIELD", message, f"put {record} again with {nears}, if that is meant; `{command}` names the fields")
+    yield Notice(
+        "W_FIELD", message, f"put {record} again with {nears}, if you meant that; `{command}` names the fields"
+    )
 
 
 def _collect_stored_fields(base: Base, kind: RecordType) -> set[str]:
@@ -449,7 +451,7 @@ def _note_strange_types(base: Base, write_draft: Draft) -> Iterator[Notice]:
         differences = base.observe_fields(kind).strange(record for record in new if record.type == name)
         for (field, word), (before, record) in differences.items():
             message = (
-                f"{name} {identity_text(record.identity)}: {field} is {word}, so far it was {before}; stored as it is"
+                f"{name} {identity_text(record.identity)}: {field} is {word}, but was {before} so far; stored unchanged"
             )
             yield Notice("W_TYPE", message, f"filters compare {field} only with values of one type")
 

@@ -38,7 +38,7 @@ _MANY_SMALL = 16
 _DEAD_SHARE = 0.25
 _SEGMENT = re.compile(r"(tokens|vector)-[0-9a-f]{16}\.parquet")
 _HEAD = 64
-_FORGED = "rows of it did not agree with what was recomputed, so none of it is used"
+_FORGED = "its rows differ from recomputed ones, so none of it is used"
 _WHO = "find out who changed it, then `duckkb index build`"
 
 
@@ -63,7 +63,7 @@ class TeamFile(Struct, frozen=True):
         """
         target = self.root / self.path
         if any(folder.is_symlink() for folder in target.parents if self.root in folder.parents):
-            raise Damaged("it lies behind a link", "replace the link by the folder")
+            raise Damaged("it is behind a link", "replace the link by the folder")
         try:
             number = os.open(target, os.O_RDONLY | NO_FOLLOW)
         except FileNotFoundError:
@@ -90,7 +90,7 @@ class TeamFile(Struct, frozen=True):
         """Raise `Damaged` for a segment whose name does not match the hash of its bytes."""
         match = _SEGMENT.fullmatch(self.path.rsplit("/", 1)[-1])
         if match and not self.path.endswith(_name(match[1], file_hash)):
-            raise Damaged("its content is not what its name says")
+            raise Damaged("its content does not match its name")
 
     def finding(self, message: str, remedy: str, code: str = "W_CACHE") -> Finding:
         return Finding(code, message, self.path, remedy=remedy)

@@ -48,7 +48,9 @@ def _collect_answers(ray: Any, finished_tasks: list[Any]) -> Iterator[ShardBuilt
             answer = ray.get(task)
         except ray.exceptions.RayError as error:
             message = f"a shard was not made: {str(error).strip().splitlines()[-1]}"
-            raise Unavailable(message, code="E_EXECUTOR", suggestion="run it again; what was made is kept") from error
+            raise Unavailable(
+                message, code="E_EXECUTOR", suggestion="run it again; finished shards are kept"
+            ) from error
         if isinstance(answer, DuckkbError):
             raise answer
         yield answer
@@ -70,7 +72,7 @@ def _connect_ray(address: str) -> Any:
     try:
         import ray
     except ImportError as error:
-        message = f"the executor needs Ray, which is not installed: there is no {error.name or error}"
+        message = f"the executor needs Ray, which is not installed: missing {error.name or error}"
         raise Unavailable(message, code="E_EXECUTOR", suggestion="pip install 'duckkb[ray]'") from error
     try:
         if address:

@@ -143,7 +143,7 @@ class LaneFiles:
     def _lock_file(self, alone: bool) -> int | None:
         for folder in (self._folder.parent, self._folder):
             if folder.is_symlink():  # its content would not be ours to remove
-                raise NotADirectoryError(errno.ENOTDIR, "a link, where a folder of our own should be", str(folder))
+                raise NotADirectoryError(errno.ENOTDIR, "a link in the place of a folder", str(folder))
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             return os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | NO_FOLLOW, 0o644)

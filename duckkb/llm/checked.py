@@ -50,7 +50,8 @@ class Checked:
         dimension = self.fingerprint.dimension or (vectors.shape[1] if vectors.ndim == 2 else 0)
         if vectors.shape != (len(texts), dimension) or not np.isfinite(vectors).all():
             raise Unavailable(
-                f"The embedder gave no {len(texts)} rows of {dimension or 'so many'} finite numbers.", code="E_MODEL"
+                f"The embedder did not return {len(texts)} rows of {dimension or 'so many'} finite numbers.",
+                code="E_MODEL",
             )
         return vectors
 

@@ -92,7 +92,7 @@ def refuse_what_it_cannot(model: ChatModelSettings, request: ChatRequest) -> Non
     }
     for ability, (is_necessary, can, key) in abilities.items():
         if is_necessary and not can:
-            remedy = f"ask another model, or without it; global.models.{model.name}.{key} says what it can do"
+            remedy = f"use another model, or leave it out; global.models.{model.name}.{key} lists its features"
             raise UsageError(f"The chat model {model.name} has no {ability}.", "E_MODEL_CANNOT", remedy)
 
 

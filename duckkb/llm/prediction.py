@@ -106,7 +106,7 @@ def request(prompt: Prompt, **how: Unpack[Asking]) -> ChatRequest:
         if problem:
             raise UsageError(f"{name} {problem}")
     if how.get("tool_choice") == "required" and not how.get("tools"):
-        raise UsageError("a tool has to be called, and there is none", suggestion="give tools")
+        raise UsageError("a tool call is required, but no tools are available", suggestion="give tools")
     return ChatRequest(
         messages,
         tuple(how.get("tools", ())),
@@ -169,7 +169,7 @@ def _compile_schema(schema: Mapping[str, Any]) -> Any:
     except ValueError as error:
         reason = str(error).partition("\n")[0]
         raise UsageError(
-            f"the schema of the answer is none: {reason}", suggestion="give a JSON Schema (2020-12)"
+            f"the schema of the answer is not valid: {reason}", suggestion="give a JSON Schema (2020-12)"
         ) from None
 
 
@@ -186,5 +186,5 @@ def _hold_against(checker: Any, value: Any, answer: Prediction) -> None:
 
 def _make_answer_error(answer: Prediction, reason: str, message: str, **more: Any) -> Unavailable:
     details = {"reason": reason, "provider": answer.finish.provider, "raw": answer.content, **more}
-    remedy = "ask again, say in the prompt which JSON is wanted, or ask another model"
+    remedy = "ask again, describe the JSON in the prompt, or use another model"
     return Unavailable(f"The answer of {answer.finish.provider} {message}.", "E_MODEL", remedy, details)

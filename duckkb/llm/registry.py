@@ -28,8 +28,8 @@ class RowKey(Struct, frozen=True):
 
 
 ROW_KEYS = (
-    RowKey("json_mode", Flag(), "Whether it can be held to JSON; where false, what asks for JSON is refused before anybody is asked."),
-    RowKey("tools", Flag(), "Whether it calls tools; where false, what offers it some is refused."),
+    RowKey("json_mode", Flag(), "Whether it supports JSON output; if false, requests for JSON are refused without a call."),
+    RowKey("tools", Flag(), "Whether it calls tools; if false, requests with tools are refused."),
     RowKey(
         "reasoning", Choice(get_args(Reasoning)),
         "Whether it thinks before it speaks: not at all (none), with the effort that is asked for (native), where a provider's"
@@ -76,18 +76,14 @@ def row_of(settings: Settings, name: str | None) -> ChatModelSettings:
     if model_name in models:
         return models[str(model_name)]
     if not models:
-        raise UsageError(
-            "There is no chat model in config.yaml.", "E_NO_MODEL", f"add global.models: {{NAME: {{{_REMEDY}}}}}"
-        )
+        raise UsageError("config.yaml has no chat model.", "E_NO_MODEL", f"add global.models: {{NAME: {{{_REMEDY}}}}}")
     if model_name is None:
         message, remedy = (
             f"There are {len(models)} chat models, and none is chosen.",
             f"set global.ask.model: {next(iter(models))}",
         )
         raise UsageError(message, "E_NO_MODEL", remedy)
-    raise UsageError(
-        f"There is no chat model {show_value(model_name)}.", "E_NO_MODEL", suggest_known_names(model_name, models)
-    )
+    raise UsageError(f"No chat model {show_value(model_name)}.", "E_NO_MODEL", suggest_known_names(model_name, models))
 
 
 def read_models(section: Section, origins: dict[str, str]) -> dict[str, ChatModelSettings]:
@@ -118,7 +114,7 @@ def _read_model(name: str, row: Section, origins: dict[str, str]) -> ChatModelSe
             providers.append(ProviderSettings(**{"model": name, **provider_options}))
             if options.get("reasoning") == "mapped" and not provider_options.get("reasoning_body"):
                 entry.problem(
-                    "says nothing of how reasoning is asked for", remedy="reasoning_body: {enable_thinking: true}"
+                    "does not define how to request reasoning", remedy="reasoning_body: {enable_thinking: true}"
                 )
         else:
             row.problem(f"must be a mapping, is {show_value(value)}", "providers", index, remedy=_REMEDY)

@@ -56,10 +56,10 @@ class Parameters:
     def _find_problems(self, arguments: Mapping[str, Any]) -> Iterator[Finding]:
         for name in arguments:
             if name not in self._known:
-                near = did_you_mean(name, self._known) or f"there are: {', '.join(self._known) or 'none'}"
+                near = did_you_mean(name, self._known) or f"parameters: {', '.join(self._known) or 'none'}"
                 yield Finding(
                     "E_ARGUMENT",
-                    f"there is no parameter {show_value(name)}",
+                    f"unknown parameter {show_value(name)}",
                     field=pointer(name)[:_LONGEST],
                     remedy=near,
                 )
@@ -122,6 +122,6 @@ def _describe_problem(keyword: str, rule: Any, error: Any, value: Any) -> str:
         return f"must be one of {', '.join(map(show_value, rule['enum']))}"
     if keyword == "anyOf":
         kinds = dict.fromkeys(option.get("type", "another form") for option in rule["anyOf"])
-        return f"must be of type {' or '.join(kinds)} as the schema says, not {kind_of(value)}"
+        return f"must be of type {' or '.join(kinds)}, not {kind_of(value)}"
     message: str = error.message.partition("\n")[0]  # with a mask in the place of the value
     return message

@@ -155,7 +155,7 @@ def _check_scopes(ontology: Ontology, nodes: Mapping[str, Section]) -> None:
     first: dict[str, str] = {}
     for kind in ontology.nodes.values():
         if kind.scope is not None and first.setdefault(kind.scope, kind.name) != kind.name:
-            message = f"the memories of {show_value(kind.scope)} lie in {first[kind.scope]} already"
+            message = f"the memories of {show_value(kind.scope)} are already in {first[kind.scope]}"
             nodes[kind.name].problem(message, "policy", remedy="give it another scope, or remove one of the two")
 
 

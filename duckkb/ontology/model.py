@@ -43,7 +43,7 @@ EXTRACTED = ("docx", "html", "pdf")
 class Extraction(Struct, frozen=True):
     """The options for reading the files of a collection.
 
-    With `strict`, a file that could not be read whole has no record; without it, the record comes with
+    With `strict`, a file that could not be read completely has no record; without it, the record comes with
     warnings. `off` are formats that are not read, `largest` is the largest file (bytes).
     Reading one file may take `seconds` of real time, and `memory` bytes on top of what the reading process has.
     """

@@ -128,7 +128,7 @@ def _check_reference(root: Mapping[str, Any], reference: Any) -> Iterator[str]:
     name = reference.removeprefix("#/$defs/")
     if name.replace("~1", "/").replace("~0", "~") not in names:
         hint = did_you_mean(name, names)
-        yield f"there is no {show_value(reference)}" + (f"; {hint}" if hint else "")
+        yield f"{show_value(reference)} does not exist" + (f"; {hint}" if hint else "")
 
 
 def _is_pattern(pattern: Any) -> bool:

@@ -16,7 +16,7 @@ from duckkb.ontology.rules import show_value
 from duckkb.ontology.source import THIS_MACHINE, read_yaml
 
 FOLDER = "ontology/collections"
-_HEAD = "# The collection {name}, with its policy as it was when the collection was made.\n"
+_HEAD = "# The collection {name}, with its policy at the time of its creation.\n"
 _OWN_TO_PRESETS = ("params", "aliases")
 
 

@@ -201,7 +201,7 @@ class _Tree:
             key = self._key(event, place, depth)
             inside = place + pointer(key)
             if key in values:
-                self._refuse(event, inside, f"stands twice; first on line {self.lines[inside]}", "keep one of them")
+                self._refuse(event, inside, f"appears twice; first on line {self.lines[inside]}", "keep one of them")
             self.lines.setdefault(inside, event.start_mark.line + 1)
             value = self._build_node(next(self._events), inside, depth + 1)
             values.setdefault(key, value)
@@ -236,7 +236,7 @@ class _Tree:
             return text
         if tag != _STRING or _NUMBER_OF_1_2.fullmatch(text):
             is_word = _BOOLEAN_OF_1_1.fullmatch(text)
-            remedy = "write it in quotes" + (", or write true or false where a yes or no is meant" if is_word else "")
+            remedy = "write it in quotes" + (", or write true or false for yes or no" if is_word else "")
             # Only the words are repeated: digits could be a password, and no message may show one.
             quote = f"`{text}`" if is_word else "a value like this"
             self._refuse(event, place, f"{quote} without quotes is read differently by YAML 1.1 and 1.2", remedy)

@@ -104,7 +104,7 @@ def collection(name: str, section: Section) -> NodeType:
     inner = section.sub("policy")
     if not inner.value:
         section.problem(
-            "needs `policy`, the mapping that says how it is indexed", remedy="duckkb col init NAME --policy POLICY"
+            "needs `policy`, the mapping that defines its index", remedy="duckkb col init NAME --policy POLICY"
         )
     collection_policy = policy(inner.get("name", Text(), name), inner, ("name",))
     source = _read_source(section.sub("source")) if "source" in section else None

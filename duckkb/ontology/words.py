@@ -58,7 +58,7 @@ def _describe_alternatives(keyword: str, error: "ValidationError") -> str:
     closest = max(error.context, key=relevance)
     where = pointer(*closest.absolute_path)[len(pointer(*error.absolute_path)) :]
     reason = _describe_rule(_find_keyword(closest), closest) if keyword != _find_keyword(closest) else "see the schema"
-    return f"fits none of the {len(error.validator_value)} alternatives, {where + ' ' if where else ''}{reason}"
+    return f"matches none of the {len(error.validator_value)} alternatives, {where + ' ' if where else ''}{reason}"
 
 
 def _list_values(values: Iterable[Any]) -> str:

@@ -67,9 +67,9 @@ def documents(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         if not part.rows and not part.findings:
             yield Finding(
                 "E_EXTRACT",
-                "could not be read whole, and is no record",
+                "could not be read completely, and is no record",
                 part.path,
-                remedy=f"`duckkb ls {kind.name} --long` says why",
+                remedy=f"`duckkb ls {kind.name} --long` shows the reason",
             )
 
 
@@ -79,7 +79,7 @@ def lines(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         yield from check_spelling(row)
         if may_hold_invisible(row.line):
             for field, message in invisible_fields(row.record.fields):
-                remedy = "" if kind.source is None else "take them out of the file, unless they are meant"
+                remedy = "" if kind.source is None else "remove them from the file, unless they are intended"
                 yield make_finding(row, "W_INVISIBLE", message, remedy, pointer(field))
         if message := describe_mixed_scripts(identity_text(row.record.identity)):
             yield make_finding(row, "W_INVISIBLE", message)
@@ -100,7 +100,7 @@ def describe_misplacement(path: str, created_at: str) -> str:
     address, day = layout.parse_part(path), created_at[:10].replace("-", "")
     if address is None or not day or day == address.day:
         return ""
-    return f"created on {day}, but stands in the folder of {address.day}"
+    return f"created on {day}, but is in the folder of {address.day}"
 
 
 def schema(view: BaseView, kind: RecordType) -> Iterator[Finding]:
@@ -174,7 +174,7 @@ def same_texts(view: BaseView, kind: RecordType) -> Iterator[Finding]:
         holder = first.setdefault(text, view.holder(kind, text) or record)
         if holder is record:
             continue
-        message = f"this {key_field} stands under the key {identity_text(holder.identity)} too"
+        message = f"the key {identity_text(holder.identity)} has the same {key_field}"
         if view.is_write:
             remedy = "leave the key out, or give that one, to change the record that has it"
             yield make_finding(row, "E_EXISTS", message, remedy, f"/{key_field}")
@@ -203,7 +203,7 @@ def refuse_mass_deletion(deleted: Mapping[str, tuple[int, int]], limit: Shrink) 
             raise Refused(
                 f"this would delete {count} of {total} {name} records; without asking, at most {limit.most(total)} at once",
                 code="E_SHRINK",
-                suggestion="repeat the command with --allow-shrink, if that is meant",
+                suggestion="repeat the command with --allow-shrink, if this is intended",
             )
 
 

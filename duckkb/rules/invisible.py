@@ -152,7 +152,7 @@ def _describe_characters(counts: Counter[str]) -> str:
     first = min(counts)
     kind = next((name for name, some in _KINDS if some.match(first)), "a character without width")
     remainder = counts.total() - 1
-    more = f", and {remainder:,} more that nobody sees" if remainder else ""
+    more = f", and {remainder:,} more invisible characters" if remainder else ""
     return f"holds U+{ord(first):04X}, {kind}{more}"
 
 

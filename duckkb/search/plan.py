@@ -154,7 +154,7 @@ def _build_lane_refusal(mode: Mode, kinds: Sequence[RecordType], names: str) -> 
     """Return the refusal of a question where there are no search fields, or only vectors that callers give."""
     if any(kind.vectors for kind in kinds):
         remedy = f"duckkb find {names} --vector FILE"
-        message = f"{names} compares vectors that callers give, and a text is none"
+        message = f"{names} compares vectors that callers give; give a vector instead of a text"
     else:
         remedy, message = "use --where, or add `search` to the type in the ontology", f"{names} has no search fields"
     return _build_intent_refusal(kinds, "similar" if mode == "where" else mode, message, remedy)

@@ -74,9 +74,9 @@ def read(text: str) -> Questions:
     """
     lines = [(number, line.strip()) for number, line in enumerate(_LINE_END.split(text), 1) if line.strip()]
     if not lines:
-        raise _build_refusal(1, "there is nothing to look for", 'duckkb query "a question"')
+        raise _build_refusal(1, "the question is empty", 'duckkb query "a question"')
     if len(lines) > MOST_QUESTIONS + 1:
-        wording = f"there are more than {MOST_QUESTIONS} questions"
+        wording = f"more than {MOST_QUESTIONS} questions"
         raise _build_refusal(lines[MOST_QUESTIONS][0], wording, "ask them in several queries")
     entries = [(number, *_split_type(line)) for number, line in lines]
     if len(entries) == 1 and entries[0][1] in ("", "expand"):
@@ -86,13 +86,15 @@ def read(text: str) -> Questions:
     for number, kind, wording in entries:
         match kind:
             case "intent" if intent:
-                raise _build_refusal(number, "a second `intent:`", "say what is meant in one line")
+                raise _build_refusal(number, "a second `intent:`", "write the intent in one line")
             case "intent":
                 intent = _require_text(wording, number, kind)
             case "lex" | "vec" | "hyde":
                 questions.append(_parse_question(kind, _require_text(wording, number, kind), number))
             case "expand":
-                raise _build_refusal(number, "`expand:` stands alone", "leave the other lines out, or give it a type")
+                raise _build_refusal(
+                    number, "`expand:` must be the only line", "leave the other lines out, or give it a type"
+                )
             case _:
                 remedy = "begin each line with lex:, vec: or hyde:, or ask one line alone"
                 raise _build_refusal(number, "a line without a type among others", remedy)
@@ -124,7 +126,7 @@ def lexical(text: str, line: int = 1) -> LexicalQuery:
         is_phrase = piece["word"] is None or _HYPHENATED.search(term)
         (exclusions if piece["minus"] else phrases if is_phrase else words).append(term)
     if not words and not phrases:
-        message = "only exclusions" if exclusions else "there is no word to look for"
+        message = "only exclusions" if exclusions else "it has no word to search for"
         raise _build_refusal(line, message, "add a word that has to be there")
     return LexicalQuery(" ".join(words), tuple(phrases), tuple(exclusions), tuple(words), every=True)
 

@@ -187,8 +187,8 @@ def _build_busy_error(message: str, seconds: float) -> Unavailable:
 
 
 def _build_timeout_error(call: _Call, seconds: float | None, is_write: bool) -> Unavailable:
-    outcome = "it had not begun and was left out"
+    outcome = "the call had not begun and was dropped"
     if call.begun:
-        outcome = "it goes on without you" if is_write else "it was stopped"
-    message = f"there was no answer within {seconds:g} s; {outcome}"
+        outcome = "the call continues in the background" if is_write else "the call was stopped"
+    message = f"no answer within {seconds:g} s; {outcome}"
     return Unavailable(message, "E_TIMEOUT", "give it more time, or ask for less", {"begun": call.begun})

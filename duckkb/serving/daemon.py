@@ -61,7 +61,7 @@ class Daemon(Struct, frozen=True):
         child.wait()
         log_file = self._path("log")
         output = " ".join(log_file.read_text("utf-8", "replace").split())[-500:] or "it said nothing"
-        raise Unavailable(f"the server did not come up: {output}", "E_SERVING", f"cat {shell_word(str(log_file))}")
+        raise Unavailable(f"the server did not start: {output}", "E_SERVING", f"cat {shell_word(str(log_file))}")
 
     def begin(self, command: Sequence[str], log: "IO[bytes] | int" = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
         """Start a process of a command line of duckkb that shares nothing with this one. Raises OSError."""
@@ -119,7 +119,7 @@ class Daemon(Struct, frozen=True):
         """
         server = self.read_status()
         if server is None:
-            raise NotFound(f"no server of {self.root} runs in the background", "E_SERVING", "duckkb serve --daemon")
+            raise NotFound(f"no background server of {self.root} is running", "E_SERVING", "duckkb serve --daemon")
         pid = server.get("pid")
         if not isinstance(pid, int):
             raise Unavailable("the server is starting", "E_SERVING", "ask again in a moment")
@@ -128,7 +128,7 @@ class Daemon(Struct, frozen=True):
         deadline = time.monotonic() + _END_S
         while self.read_status() == server:
             if time.monotonic() > deadline:
-                raise Unavailable(f"the server ({pid}) does not end", "E_SERVING", f"kill -9 {pid}")
+                raise Unavailable(f"the server ({pid}) does not stop", "E_SERVING", f"kill -9 {pid}")
             time.sleep(_LOOK_S)
         return server
 
@@ -179,4 +179,4 @@ def _read(descriptor: int) -> dict[str, Any]:
 
 def _build_serving_refusal(server: dict[str, Any]) -> Refused:
     where = f" at {server['url']} (process {server['pid']})" if server else ""
-    return Refused(f"a server of this base runs in the background already{where}", "E_SERVING", "duckkb serve stop")
+    return Refused(f"a background server of this base is already running{where}", "E_SERVING", "duckkb serve stop")

@@ -103,7 +103,7 @@ class Served:
             if caller.types is None:
                 raise
             say(f"serve: {problem.code} {problem.message}")
-            raise Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment") from None
+            raise Unavailable("temporarily unavailable", suggestion="ask again in a moment") from None
 
     def _open_base(self) -> KnowledgeBase:
         with self._opening:
@@ -118,4 +118,4 @@ class Served:
 def refuse_past(caller: Caller) -> None:
     """Raise `errors.Refused` (E_FORBIDDEN) for a caller who may not see the whole base."""
     if caller.types is not None:
-        raise Refused("the past is for callers who may see the whole base", "E_FORBIDDEN", "leave the @commit out")
+        raise Refused("the history needs access to the whole base", "E_FORBIDDEN", "leave out the @commit")

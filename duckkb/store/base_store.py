@@ -110,7 +110,7 @@ class BaseStore:
             for number, path, count in self.database.read("SELECT number, path, count FROM part"):
                 rows = self.database.read(lines, (number,))
                 if len(rows) != count or not is_as_written(rows):
-                    return f"what it has of {path} is not as it was written"
+                    return f"its copy of {path} is damaged"
         except (Unusable, TypeError) as error:
             return str(error)
         finally:

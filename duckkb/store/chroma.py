@@ -89,7 +89,7 @@ def _iter_queue(file: sqlite3.Connection, collection: str, last_seq: int) -> Ite
     for operation, name, metadata in file.execute(statement, (f"%/{collection}", last_seq)):
         changes = json.loads(metadata) if metadata else {}
         if not isinstance(changes, dict):
-            raise ValueError(f"the metadata of {name} in its queue is no object")
+            raise ValueError(f"the metadata of {name} in its queue is not an object")
         yield operation, name, changes
 
 
@@ -105,5 +105,5 @@ def _apply(entries: dict[str, Metadata], operation: int, name: str, changes: Met
 
 
 def _build_foreign_error(path: Path, why: str) -> StateError:
-    message = f"{path} is no file of a Chroma that can be read: {why}; nothing was written"
+    message = f"{path} is not a readable Chroma file: {why}; nothing was written"
     return StateError(message, "E_FOREIGN", f"give the {FILE} of a local Chroma (its PersistentClient), or its folder")

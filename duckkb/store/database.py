@@ -368,7 +368,7 @@ def _refuse_foreign(path: Path) -> None:
         with suppress(FileNotFoundError):
             status = place.lstat()
             if not stat.S_ISREG(status.st_mode) or not is_own(status):
-                raise Unusable(f"{place.name} is no file of ours")
+                raise Unusable(f"{place.name} is not a duckkb file")
 
 
 def _remove(path: Path) -> None:

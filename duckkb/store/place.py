@@ -147,7 +147,7 @@ def make_home(home: Path) -> None:
     except OSError as error:
         raise Unusable(f"{home} cannot be made: {error.strerror}") from error
     if not stat.S_ISDIR(status.st_mode):
-        raise Unusable(f"{home} is no folder")
+        raise Unusable(f"{home} is not a folder")
     is_open = status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX
     if os.name != "nt" and is_open:
         raise Unusable(f"{home} can be changed by everybody")
@@ -188,7 +188,7 @@ def is_sealed(path: Path) -> bool:
 def require_unsealed(folder: Path) -> None:
     """Raise `StateError` (E_KEY) if the place of a folder says that its content is sealed."""
     if is_sealed(folder):
-        message = f"what was derived is sealed in {folder.with_name('sealed')}, and no key is set"
+        message = f"derived files are encrypted in {folder.with_name('sealed')}, and no key is set"
         remedy = "set DUCKKB_ENCRYPTION_KEY, or `duckkb cleanup --sealed` drops it; it is made again from data/"
         raise StateError(message, "E_KEY", remedy)
 

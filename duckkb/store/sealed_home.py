@@ -33,7 +33,7 @@ SEALED, _KEY = "sealed", "key"
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 CHECKPOINT_S = 300.0
 """Seconds after which a running process seals what it derived meanwhile."""
-_DROP = "`duckkb cleanup --sealed` drops what is sealed; it is made again from data/"
+_DROP = "`duckkb cleanup --sealed` drops the encrypted files, which are rebuilt from data/"
 _EARLIER = ("cache", "snapshot")
 _WAIT_S = 60.0
 
@@ -121,7 +121,7 @@ class SealedHome:
                     os.close(descriptor)
         except OSError as error:
             why = error.strerror or error
-            return f"what was derived could not be sealed in {self.sealed}, and is made again: {why}"
+            return f"derived files could not be encrypted in {self.sealed}, and are rebuilt: {why}"
         return ""
 
     def _remove_all(self) -> None:
@@ -137,7 +137,7 @@ class SealedHome:
             for draft in self.sealed.glob(atomic_write.DRAFTS):
                 draft.unlink(missing_ok=True)
         if not locks.try_lock(self._alive, exclusive=False):
-            raise OSError(f"{self.folder} is in use by what holds its lock alone")
+            raise OSError(f"{self.folder} is locked by another process")
         place.make_folder(self.folder)
         (self._disk / MODELS).mkdir(exist_ok=True)
         for folder in (self.home, self.temporary, self.folder / "notes", self.home / BASES):
@@ -158,7 +158,7 @@ class SealedHome:
             parameters = json.loads(self._known_key)
             salt, check = bytes.fromhex(parameters["salt"]), bytes.fromhex(parameters["check"])
         except (ValueError, TypeError, KeyError):
-            raise StateError(f"{path} is damaged, so that no key can be told to be right", "E_KEY", _DROP) from None
+            raise StateError(f"{path} is damaged, so no key can be verified", "E_KEY", _DROP) from None
         key = SealKey(text, salt)
         if not hmac.compare_digest(key.derive_key("check", salt), check):
             message = f"the key is not the one that derived state in {self.sealed} was sealed with; nothing was changed"
@@ -185,7 +185,7 @@ class SealedHome:
             if not os.path.lexists(plain):
                 atomic_write.write_new(plain, place.SAYS_SEALED, mode=0o600)
             elif not place.is_sealed(plain):
-                raise place.Unusable(f"{plain} is no folder that duckkb made")
+                raise place.Unusable(f"{plain} is not a folder made by duckkb")
         if unit_folders:
             message = f"what was derived before lay in {self._disk} in the clear; it was sealed and removed there"
             self._told.append(f"{message} (free space of a disk may still hold it)")
@@ -201,7 +201,7 @@ class SealedHome:
         except BrokenSeal:
             rmtree(folder, ignore_errors=True)
             file.unlink()
-            self._told.append(f"{file} was damaged and is dropped; what it held is made again from data/")
+            self._told.append(f"{file} was damaged and is dropped; its contents are rebuilt from data/")
         except BaseException:
             rmtree(folder, ignore_errors=True)
             raise
@@ -275,7 +275,7 @@ def find_memory_folder(folders: list[Path], kind_of: Callable[[Path], str] = sta
         if folder.is_dir() and os.access(folder, os.W_OK | os.X_OK) and kind_of(folder) in IN_MEMORY:
             return folder
     candidates = " and ".join(str(folder) for folder in folders)
-    message = f"a key is set, and nothing may lie on a disk in the clear, but neither of {candidates} is a tmpfs that can be written"
+    message = f"a key is set, but neither of {candidates} is a writable tmpfs for unencrypted files"
     raise Unavailable(message, "E_KEY", "mount a tmpfs at /dev/shm, or unset the key and encrypt the disk")
 
 

@@ -45,7 +45,7 @@ def read_filter(given: object) -> tuple[list[ColumnTest], list[Finding]]:
     if given is None:
         return [], []
     if not isinstance(given, Mapping):
-        return [], [_report_flaw("the filter", "is no object")]
+        return [], [_report_flaw("the filter", "is not an object")]
     tests, findings = list[ColumnTest](), list[Finding]()
     for name, condition in given.items():
         column = column_name(name)
@@ -70,7 +70,7 @@ def _parse_tests(column: str, condition: Any) -> Iterator[ColumnTest | Finding]:
             yield _report_flaw(column, "has an object without an operator")
         for sign, value in condition.items():
             if sign not in _OPERATORS:
-                yield _report_flaw(column, f"has {sign!r}, which is no operator of filters")
+                yield _report_flaw(column, f"has {sign!r}, which is not a filter operator")
             elif flaw := "is null" if value is None else _find_flaw(value):
                 yield _report_flaw(column, f"{sign} {flaw}")
             else:
@@ -87,9 +87,9 @@ def _parse_tests(column: str, condition: Any) -> Iterator[ColumnTest | Finding]:
 
 def _find_flaw(value: object) -> str:
     if not isinstance(value, _WRITTEN):
-        return f"is no single value ({type(value).__name__})"
+        return f"is not a single value ({type(value).__name__})"
     if isinstance(value, (float, Decimal)) and not math.isfinite(value):
-        return "is no finite number"
+        return "is not a finite number"
     if isinstance(value, int) and value.bit_length() > _MOST_BITS:
         return "is too large a number"
     if isinstance(value, str) and ("\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value)):

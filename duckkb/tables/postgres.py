@@ -63,8 +63,8 @@ class Postgres:
             except Error as error:
                 raise self._problem(error) from None  # its text and frames may hold the URL
             except UnicodeError:
-                message = "[database] a value of the database is no UTF-8"
-                raise StateError(message, "E_DATABASE", "ask for other columns, or mend the value") from None
+                message = "[database] a value of the database is not UTF-8"
+                raise StateError(message, "E_DATABASE", "select other columns, or correct the value") from None
 
     def close(self) -> None:
         if self._connection is not None:
@@ -100,7 +100,7 @@ class Postgres:
         if state in _VALUES:
             return FilterError(message, suggestion="give a value of the column's type; `duckkb table show` names it")
         if not state or state.startswith(("08", "28", "3D", "53", "57")):
-            return Unavailable(message, "E_DATABASE", f"see that the server runs and lets you in: {EXAMPLE}")
+            return Unavailable(message, "E_DATABASE", f"check that the server runs and accepts your login: {EXAMPLE}")
         return StateError(message, "E_DATABASE", "`duckkb table show --url URL TABLE` shows what may be read")
 
 

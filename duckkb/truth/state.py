@@ -62,7 +62,7 @@ def ensure(root: Path) -> Path:
             atomic_write.fsync_folder(root)  # a journal in a folder that a power cut removes would seal nothing
         if not is_folder(folder):
             raise errors.Unavailable(
-                f"{FOLDER} is a link or no folder; local state must be a folder of its own.",
+                f"{FOLDER} is a link or not a folder; local state must be a regular folder.",
                 code="E_READ_ONLY",
                 suggestion=f"Remove {FOLDER}; duckkb makes the folder itself.",
             )
@@ -163,7 +163,7 @@ def write_atomic(path: Path, data: bytes, *, durable: bool = True, mode: int | N
 def refusal(what: str, error: OSError) -> errors.Unavailable:
     """Return the error for a failed disk or file system: `E_READ_ONLY` for missing rights, else `E_IO`."""
     code = "E_READ_ONLY" if error.errno in _NOT_PERMITTED else "E_IO"
-    remedy = "Write from a checkout that you own." if code == "E_READ_ONLY" else remedy_of(error, "mend the disk")
+    remedy = "Write from a checkout that you own." if code == "E_READ_ONLY" else remedy_of(error, "repair the disk")
     return errors.Unavailable(f"{what}: {error.strerror or error}.", code=code, suggestion=remedy)
 
 
@@ -172,7 +172,7 @@ def remedy_of(error: OSError, mending: str) -> str:
     because freed space does not turn a file into a folder; otherwise `mending`.
     """
     if error.errno in _WRONG_PATH:
-        return "Give another path, or move the file or folder that stands there or on the way there."
+        return "Give another path, or move the file or folder in the way."
     return f"Free space or {mending}, then repeat."
 
 

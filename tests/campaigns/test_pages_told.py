@@ -333,8 +333,8 @@ def _foreign() -> list[dict[str, str]]:
 
 
 def test_no_form_is_taken_that_a_page_of_this_server_did_not_send(campaign: Campaign, evil: Path) -> None:
-    """Without a proof, with that of another session, of nobody, or a piece of one, by whatever field; from elsewhere also with the right
-    one. Nothing is written, nobody is signed in, and no session ends."""
+    """Without a proof, with that of another session, of nobody, or a piece of one, by whatever field; from
+    elsewhere also with the right one. Nothing is written, you are not signed in, and no session ends."""
     chance = campaign.random("forms")
     with opened(evil) as found:
         client, other, nobody = found.signed_in(), found.signed_in(), found.visitor()

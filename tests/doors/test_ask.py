@@ -221,7 +221,7 @@ def test_the_command_prints_answer_sources_and_marks(served: tuple[FakeChat, Pat
     assert good.code == 0 and good.out.startswith(f"{GOOD}\n\nSources:\n[1] duckkb://Note/pool@")
     assert "data/nodes/note/" in good.out and "Unsupported" not in good.out
     assert bad.code == 0 and bad.out.endswith(
-        "\nUnsupported:\n- It holds 50 [1].\n  has a number that does not stand there: 50\n"
+        "\nUnsupported:\n- It holds 50 [1].\n  has a number that the source lacks: 50\n"
     )
     strict = _run(served, "It holds 50 [1].", "--strict", "--json")
     assert (strict.code, strict.error["code"], strict.line["unsupported"]) == (1, "E_UNSUPPORTED", 1)
@@ -253,5 +253,5 @@ def test_the_command_says_where_an_answer_stops_in_the_middle(served: tuple[Fake
             endpoint.next(reply)
             ran = _run(served, GOOD, form)
             assert ran.code == 1 and GOOD in ran.out, ran
-            assert "stops in the middle" in ran.err
+            assert "is incomplete" in ran.err
             assert form == "--json" or f"{GOOD}\n\nSources:\n" in ran.out

@@ -498,7 +498,7 @@ def test_kx_11_hostile_backups_are_refused_and_nothing_is_written(small: Path, t
     )
     newer = tmp_path / "newer.zip"
     newer.write_bytes(data + hashlib.sha256(data).hexdigest().encode())
-    with pytest.raises(errors.StateError, match="no backup that can be used"):
+    with pytest.raises(errors.StateError, match="not a usable backup"):
         app.verify_backup(newer)
     for path in (".duckkb/txn/x/journal", "way"):
         git(small, "rm", "-rq", "--cached", "--ignore-unmatch", ".duckkb", "way")

@@ -251,8 +251,8 @@ def test_a_copy_names_the_record_that_it_copies(base: Path) -> None:
     _add(OTHER, _line(802, "near", text=NEAR), _line(803, "same", text=NEAR))(base)
     found = run_in(base, ["check", "--since", "main", "--json"]).line["findings"]
     said = {one["identity"]: one["message"] for one in found}
-    assert said["same"] == f"its texts say what Note near ({OTHER}:1) says"
-    assert said["near"].endswith(f"% of its texts stand in Note n02 ({PART}:2)")
+    assert said["same"] == f"its texts are nearly those of Note near ({OTHER}:1)"
+    assert said["near"].endswith(f"% of its texts appear in Note n02 ({PART}:2)")
 
 
 def test_check_of_the_whole_base_tells_what_nobody_sees(base: Path) -> None:
@@ -314,7 +314,7 @@ def test_findings_and_what_could_not_run_are_told_apart(base: Path) -> None:
     assert (log["invocations"][0]["executionSuccessful"], len(log["results"])) == (False, 1)
     assert run_in(base, ["fmt", "--check", "--json"]).error["outcome"] == "could_not_run"
     said = run_in(base, ["impact", "--format", "markdown"])
-    assert said.code == 2 and "This is no verdict on the change." in said.out and "`config.yaml:1`" in said.out
+    assert said.code == 2 and "The change was not judged." in said.out and "`config.yaml:1`" in said.out
 
 
 def test_a_shallow_clone_is_told_how_to_get_what_it_lacks(base: Path, tmp_path: Path) -> None:

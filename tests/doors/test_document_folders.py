@@ -166,8 +166,8 @@ def test_a_folder_without_a_matching_file_names_the_commands_that_read_it(tmp_pa
     root = _base(tmp_path, {"my papers/a.docx": raw, "my papers/b.DOCX": raw, "my papers/x.bin": b"\0"})
     added = run_in(root, ["collection", "add", "my papers", "--name", "papers"])
     assert added.line["documents"] == 0
-    (line,) = [line for line in added.err.splitlines() if line.startswith("to read what is there: ")]
-    for command in line.removeprefix("to read what is there: ").split(" && "):
+    (line,) = [line for line in added.err.splitlines() if line.startswith("to read the existing files: ")]
+    for command in line.removeprefix("to read the existing files: ").split(" && "):
         done = run_in(root, shlex.split(command)[1:])
         assert done.code == 0, done.err
     assert _paths(run_in(root, ["ls", "papers"])) == ["papers/a.docx", "papers/b.DOCX"]

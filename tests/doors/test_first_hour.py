@@ -49,7 +49,7 @@ def test_a_branch_is_named_to_propose(base: Path) -> None:
 
 def test_no_branches_are_said_to_be_none(base: Path) -> None:
     ran = run_in(base, ["branches"])
-    assert (ran.code, ran.out) == (1, "") and "no branch has anything that HEAD has not" in ran.err
+    assert (ran.code, ran.out) == (1, "") and "no branch has changes that HEAD lacks" in ran.err
     assert json.loads(run_in(base, ["branches", "--json"]).out)["branches"] == []
 
 
@@ -70,8 +70,8 @@ def test_a_folder_outside_of_the_base_is_told_to_be_in_no_clone(base: Path, tmp_
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/a.md").write_text("# Refunds\n", "utf-8")
     ran = run_in(base, ["collection", "add", str(tmp_path / "docs")])
-    assert ran.line["documents"] == 1 and "no clone has docs" in ran.err
-    (steps,) = [line.partition(": ")[2] for line in ran.err.splitlines() if line.startswith("to have it in the base")]
+    assert ran.line["documents"] == 1 and "clones do not have docs" in ran.err
+    (steps,) = [line.partition(": ")[2] for line in ran.err.splitlines() if line.startswith("to move it into the base")]
     remove, copy, add = (shlex.split(step) for step in steps.split(" && "))
     assert copy == ["cp", "-r", str(tmp_path / "docs"), "docs"]
     (tmp_path / "docs").rename(base / "docs")
@@ -82,8 +82,8 @@ def test_a_folder_outside_of_the_base_is_told_to_be_in_no_clone(base: Path, tmp_
 
 def test_a_base_inside_another_one_names_that(base: Path) -> None:
     ran = run_in(base, ["init", "inner"])
-    assert f"lies in another one, {base}" in ran.err and f"duckkb --kb {base} status" in ran.err
-    assert "lies in another one" not in run_in(base.parent, ["init", "beside"]).err
+    assert f"is inside another base, {base}" in ran.err and f"duckkb --kb {base} status" in ran.err
+    assert "is inside another base" not in run_in(base.parent, ["init", "beside"]).err
 
 
 def test_a_judged_answer_that_is_no_record_is_found_by_check(base: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_reads_answers_from_head_while_a_merge_has_conflicts(base: Path) ->
                  ["sql", "SELECT title FROM note WHERE id = 'n1'"], ["log", "Note", "n1"], ["blame", "Note", "n1"],
                  ["schema", "Note"], ["graph", "neighbors", "Note", "n1"], ["col", "list"], ["export", "Note"]):  # fmt: skip
         ran = run_in(base, args)
-        assert "a merge is in progress, so this is the base as it is at HEAD" in ran.err, args
+        assert "a merge is in progress, so this is the base at HEAD" in ran.err, args
         assert "theirs" not in ran.out and "E_MARKERS" not in ran.err, args
     refused = run_in(base, ["put", "Note", '{"id": "n2"}'])
     assert refused.code == 1 and leads_on(base, refused).out.startswith("Note:n1 title")

@@ -165,7 +165,7 @@ def test_files_that_are_there_stay_as_they_are(hosted: Path) -> None:
     path = hosted / ".github/workflows/duckkb-check.yml"
     path.write_text("name: my own\n", "utf-8")
     again = run_in(hosted / "kb", ["init", "--github"])
-    assert (again.code, again.out) == (0, "") and "kept as it is: .github/workflows/duckkb-check.yml" in again.err
+    assert (again.code, again.out) == (0, "") and "left unchanged: .github/workflows/duckkb-check.yml" in again.err
     assert path.read_text("utf-8") == "name: my own\n"
 
 
@@ -264,7 +264,7 @@ def test_where_no_address_is_known_a_step_of_its_own_fails_until_it_is_filled_in
     assert _lint("actionlint", at=tmp_path) == 0
     (tmp_path / ".github/workflows/duckkb-review.yml").write_text("name: my own\n", "utf-8")
     filled = run_in(tmp_path, ["init", "--github", "--install", ADDRESS])
-    assert (filled.code, "kept as it is: .github/workflows/duckkb-review.yml" in filled.err) == (0, True)
+    assert (filled.code, "left unchanged: .github/workflows/duckkb-review.yml" in filled.err) == (0, True)
     run_in(tmp_path, ["init", "--github", "--install", ADDRESS])
     for name in ("check", "index"):
         text = (tmp_path / f".github/workflows/duckkb-{name}.yml").read_text("utf-8")

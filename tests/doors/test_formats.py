@@ -136,7 +136,7 @@ def test_a_table_fits_the_terminal_and_says_what_it_cut(base: Path) -> None:
     ran = run_in(base, statement, env={"COLUMNS": "40"})
     lines = ran.out.split("\n")
     assert max(spread(line) for line in lines) == 40 and lines[1] == f"{'-' * 4}  {'-' * 4}  {'-' * 28}"
-    assert [line.count("…") for line in lines if line][2:] == [0, 1, 0, 1] and "cells cut to fit: 2" in ran.err
+    assert [line.count("…") for line in lines if line][2:] == [0, 1, 0, 1] and "cells shortened to fit: 2" in ran.err
     assert lines[2].split() == ["a", "3"] and lines[2].index("3") == 9, "numbers stand to the right"
 
 
@@ -206,7 +206,7 @@ def test_check_has_text_for_people_and_the_other_formats(notes: Path) -> None:
         (["list", "Note", "--format", "cvs"], "Did you mean csv?"),
         (["list", "Note", "--format", "TABLE"], "Did you mean table?"),
         (["list", "Note", "--format", "xml"], "jsonl, json, csv, md, table"),
-        (["list", "Note", "--format", "text"], "is no format"),
+        (["list", "Note", "--format", "text"], "Unknown format"),
         (["--format", "jsnol", "list", "Note"], "Did you mean jsonl?"),
         (["list", "Note", "--json", "--format", "csv"], "contradict"),
         (["--format", "csv", "list", "Note", "--json"], "contradict"),

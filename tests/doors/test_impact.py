@@ -146,7 +146,7 @@ def test_without_questions_there_is_nothing_to_fail(kb: Path) -> None:
     assert ran.code == 1 and "E_GUARD ontology/questions.yaml: no longer asked" in ran.out
     commit(kb)
     ran = _impact(kb, "--fail-on", "ndcg=0")
-    assert ran.code == 0 and "no judged questions" in ran.out
+    assert ran.code == 0 and "No judged questions" in ran.out
 
 
 def test_data_in_markdown_stands_in_code_spans(kb: Path) -> None:
@@ -297,5 +297,5 @@ def test_a_single_name_that_shows_its_commits_undone_says_so(kb: Path) -> None:
     for verb in ("diff", "impact", "review"):
         ran = run_in(kb, [verb, "topic"])
         assert "topic is compared with the files as they are (main), and has a commit that HEAD has not" in ran.err
-        assert f"shown undone; what it brings: duckkb {verb} HEAD...topic\n" in ran.err
-        assert all("shown undone" not in run_in(kb, [verb, name]).err for name in ("main", "HEAD", "HEAD...topic"))
+        assert f"appear as undone; to see its changes: duckkb {verb} HEAD...topic\n" in ran.err
+        assert all("appear as undone" not in run_in(kb, [verb, name]).err for name in ("main", "HEAD", "HEAD...topic"))

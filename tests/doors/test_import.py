@@ -290,7 +290,7 @@ def test_a_collection_that_an_import_would_make_is_not_there_where_the_import_fa
     bad = write(tmp_path, "faq.jsonl", '{"id": "a", "_x": 1}\n')
     empty = write(tmp_path, "faq.csv", "id,question\n")
     assert run("import", "faq", bad).code == 1
-    assert "no record in what was given" in run("import", "faq", empty).err
+    assert "the input has no record" in run("import", "faq", empty).err
     assert run("col", "list").lines == [] and run("check").code == 0
 
 

@@ -174,8 +174,8 @@ def test_xd_01_with_an_argument_stdin_is_never_read(base: Path, args: list[str])
     ("command", "code", "said"),
     [
         ('put settings \'{"key": "closed"}\' <&-', 0, ""),
-        ("put settings <&-", 2, "nothing was given on stdin"),
-        ("put settings --batch - </dev/null", 2, "nothing was given on stdin"),
+        ("put settings <&-", 2, "stdin is empty"),
+        ("put settings --batch - </dev/null", 2, "stdin is empty"),
         ("find notes -s <&-", 2, "needs a query text"),
         ("find features --vector - </dev/null", 2, "the input is empty"),
     ],

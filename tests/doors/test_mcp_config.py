@@ -26,7 +26,7 @@ _URL = "http://127.0.0.1:8181/mcp"
 
 def _printed(root: Path, client: str, *args: str) -> dict[str, Any]:
     ran = run_in(root, ["mcp", "config", client, *args])
-    assert ran.code == 0 and "this is for" in ran.err, ran.err
+    assert ran.code == 0 and "put this into" in ran.err, ran.err
     return tomllib.loads(ran.out) if client == "codex" else yaml.safe_load(ran.out)  # of which JSON is a part
 
 

@@ -132,7 +132,7 @@ def test_what_is_not_searched_inside_objects_is_named_by_why(tmp_path: Path) -> 
         assert [hit.identity for hit in kb.find("tickets", "circles", mode="match")] == ["t1"]
         assert not kb.find("tickets", "okta", mode="match").hits
         why = kb.why("tickets", "t1", "okta", mode="match")
-        assert any("They stand in comments.body, which is not among these." in one for one in why.reasons)
+        assert any("They are in comments.body, which is not searched by words." in one for one in why.reasons)
 
 
 def test_a_dotted_path_that_leads_to_no_text_is_said(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_kx_14_a_scope_that_there_is_not_names_the_near_one_and_the_command_that
         assert made["code"] == "E_PARAMS", params
     twice = ["col", "init", "more", "--policy", "memory", "--params", '{"scope": "dora\'s/work"}']
     (name,) = [line["name"] for line in run_in(root, ["col", "list"]).lines]
-    assert f"lie in {name} already" in run_in(root, twice).err
+    assert f"are already in {name}" in run_in(root, twice).err
     wrong = refused(root, "put", name, '{"scope": "ann", "key": "k", "text": "x"}')
     assert wrong["code"] == "E_SCHEMA", "no other way puts another's memory there"
 
@@ -462,7 +462,7 @@ def test_kx_14_the_greeting_is_bounded_however_much_is_remembered(base: Path) ->
     said = pipe.ask("initialize", **START)["result"]["instructions"]
     pipe.close()
     told = said[said.index("Memories") :]
-    assert len(told) < 1_100 and "ann: 9" in told and told.endswith("`memory_stats` tells of the others.")
+    assert len(told) < 1_100 and "ann: 9" in told and told.endswith("`memory_stats` lists the others.")
 
 
 def test_kx_14_a_memory_that_is_reviewed_becomes_a_proposal(base: Path) -> None:

@@ -241,7 +241,7 @@ def test_one_process_makes_a_shard_and_another_says_so(base: Path, tmp_path: Pat
         (["build", "--shard", "1/3", "--out", "o", "--force"], "--force"),
         (["build", "--shard", "1/3", "--out", "o", "--shards", "3"], "--shard I/K"),
         (["build", "--executor", "ray", "--out", "o"], "--shards K"),
-        (["build", "--executor", "dask", "--shards", "2", "--out", "o"], "no executor dask"),
+        (["build", "--executor", "dask", "--shards", "2", "--out", "o"], "unknown executor dask"),
         (["build", "--shard", "1/3", "--out", "data/o"], "E_PATH"),
         (["plan", "--all"], "--shards K"),
         (["adopt", "o", "--to", "world"], "world"),

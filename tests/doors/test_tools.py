@@ -134,9 +134,9 @@ def test_ax_04_a_harness_is_kept_in_git_as_records(base: Path) -> None:
         assert [row[:2] for row in kept] == [("find", "success"), ("sql", "error")]
         assert json.loads(kept[0][2]) == {"mode": "match", "query": "ducks", "type": "Note"}
         assert [hit.record["tool"] for hit in kb.find("runs", "swim")] == ["find"], "what was found is found"
-        with pytest.raises(UsageError, match="no collection by the policy"):
+        with pytest.raises(UsageError, match="not a collection with the policy"):
             kb.keep_harness("Note", result.harness)
-        with pytest.raises(StateError, match="nothing in this harness"):
+        with pytest.raises(StateError, match="this harness has nothing"):
             kb.keep_harness("runs", Harness())
     assert run_in(base, ["check"]).code == 0
 

@@ -141,7 +141,7 @@ def test_dk_10_two_clones_that_insert_merge_without_a_conflict(
         assert [record["id"] for record in kb.list("Note")] == ["base", "both", "ours", "theirs"]
         double, *merged = kb.check().findings
         assert (double.code, [one.code for one in merged]) == ("E_DUP_IDENTITY", ["W_MERGED", "W_MERGED"])
-        assert any("both versions stand" in one.message for one in merged), merged
+        assert any("both versions remain" in one.message for one in merged), merged
         assert not any("took one" in one.message for one in merged)
         assert [notice.code for notice in kb.notices] == ["W_DUPLICATE"]
         kb.dedupe()

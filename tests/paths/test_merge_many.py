@@ -53,7 +53,7 @@ def test_open_conflicts_are_listed_a_page_at_a_time(base: Path) -> None:
         assert (ran.code, page["total"]) == (1, MANY)
         names += [one["name"] for one in page["conflicts"]]
         after = ["--after", page["next"]] if page["next"] else []
-        assert ("go on with --after" in ran.err) == bool(after)
+        assert ("continue with --after" in ran.err) == bool(after)
     assert names == [f"Note:n{n:04} title" for n in range(0, 4 * MANY, 4)]
     assert len(run_in(base, ["resolve", "--list"]).out.splitlines()) == 100
     assert run_in(base, ["resolve", "--list", "--after", "Note:zz title", "--json"]).error["code"] == "E_NOT_FOUND"

@@ -172,7 +172,7 @@ def test_a_commit_that_is_gone_is_named(base: Path, url: str, tmp_path: Path) ->
     put(tmp_path / "other", note(2))
     publish(tmp_path / "other", url)
     put(base, note(3))
-    with pytest.raises(StateError, match="not known in this clone, where HEAD is") as refused:
+    with pytest.raises(StateError, match="but this clone, at") as refused:
         publish(base, url)
     assert (refused.value.code, refused.value.exit_code) == ("E_BEHIND", 1)
     assert publish(base, url, full=True).how == "whole"

@@ -109,7 +109,7 @@ def test_a_command_with_the_name_of_an_action_is_its_command() -> None:
 def test_what_is_said_twice_is_seen() -> None:
     @verb("near", action="near")
     @click.option("-l", "--limit", type=click.IntRange(1, 7), default=3, help="So many.")
-    @click.option("--full", is_flag=True, help="Whole texts instead of those of their lines that fit.")
+    @click.option("--full", is_flag=True, help="Whole texts instead of matching lines.")
     def planted(**_: Any) -> None:
         """A command as somebody could write it by hand."""
 

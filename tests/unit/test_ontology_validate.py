@@ -118,7 +118,7 @@ def test_a_record_that_fits_has_no_findings() -> None:
         ({"home": {}}, "/home/city", "is required (rule: required)"),
         ({"home": {"city": "x", "a/b": 1}}, "/home/a~1b", "is no field of this schema (rule: additionalProperties)"),
         ({"nmae": 1}, "/nmae", "did you mean `name`? (rule: additionalProperties)"),
-        ({"pet": 7}, "/pet", "fits none of the 2 alternatives"),
+        ({"pet": 7}, "/pet", "matches none of the 2 alternatives"),
         ({"one": 12}, "/one", "fits more than one of the alternatives (rule: oneOf)"),
         ({"never": "x"}, "/never", "must not have this form (rule: not)"),
         ({"fixed": 2}, "/fixed", "must be 1, is 2 (rule: const)"),

@@ -183,7 +183,7 @@ def test_dk_03_tags_are_refused_and_make_no_objects(value: str) -> None:
 
 def test_a_duplicate_key_names_both_lines_and_keeps_the_first_value() -> None:
     document = read("a:\n  b: 1\n  c: 2\n  b: 3\n")
-    assert told(document) == [(4, "stands twice; first on line 2")]
+    assert told(document) == [(4, "appears twice; first on line 2")]
     assert document.value == {"a": {"b": 1, "c": 2}}
 
 

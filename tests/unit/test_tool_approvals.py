@@ -149,7 +149,7 @@ def test_ax_05_a_decision_that_fits_no_ticket_is_refused_before_anything_runs() 
     one, other = first.pending_approval
     no_tools = ToolLoop(ScriptedChat())
     for running, messages, decisions, said in (
-        (desk.loop(), first.messages, [Decision("t-9", one.call.digest, True)], "no such ticket"),
+        (desk.loop(), first.messages, [Decision("t-9", one.call.digest, True)], "does not have the ticket"),
         (desk.loop(), first.messages, [other.approve(), Decision("t-1", other.call.digest, True)], "other arguments"),
         (desk.loop(), _changed(first), [other.approve(), one.approve()], "other arguments in this conversation"),
         (desk.loop(), ASKED, [one.approve()], "not in this conversation"),
@@ -159,7 +159,7 @@ def test_ax_05_a_decision_that_fits_no_ticket_is_refused_before_anything_runs() 
         with pytest.raises(UsageError, match=said) as refused:
             running.run(messages, first.harness, decisions)
         assert refused.value.code == "E_TICKET"
-    with pytest.raises(UsageError, match="no such ticket"):
+    with pytest.raises(UsageError, match="does not have the ticket"):
         desk.loop().run(first.messages, Harness(), [one.approve()])
     assert desk.ran == [] and len(first.harness.pending) == 2, "and they can be decided still"
     same = ToolCall("a", "delete", '{ "id" : 1 }')  # the same arguments, written otherwise

@@ -139,7 +139,7 @@ WRONG_CALLS: Mapping[str, tuple[ToolCall, str]] = {
     "another type": (calling("add", "bad", a="secret"), "/a"),
     "one is missing": (ToolCall("bad", "add", ""), "required"),
     "one too many": (calling("add", "bad", a=1, z=2), "z"),
-    "no such tool": (calling("sub", "bad", a=1), "there is no tool 'sub'; there are: add, "),
+    "no such tool": (calling("sub", "bad", a=1), "unknown tool 'sub'; tools: add, "),
 }
 
 
@@ -315,11 +315,11 @@ def test_ax_04_what_the_model_says_at_the_end_of_its_strength_is_not_lost() -> N
 
 
 def test_ax_04_what_cannot_be_run_is_said_before_anybody_is_asked() -> None:
-    with pytest.raises(UsageError, match="two tools 't'"):
+    with pytest.raises(UsageError, match="two tools are called 't'"):
         loop(tools=[tool("t"), tool("t")]).run(ASKED)
-    with pytest.raises(UsageError, match="no JSON Schema"):
+    with pytest.raises(UsageError, match="not a JSON Schema"):
         loop(tools=[tool("t", parameters={"type": "objekt"})]).run(ASKED)
-    with pytest.raises(UsageError, match="no JSON Schema"):  # nor is anybody asked for a part of one
+    with pytest.raises(UsageError, match="not a JSON Schema"):  # nor is anybody asked for a part of one
         loop(tools=[tool("t", parameters={"$ref": "http://127.0.0.1:9/schema.json"})]).run(ASKED)
     with pytest.raises(UsageError, match="max_turns"):
         loop(max_turns=0).run(ASKED)
@@ -421,7 +421,7 @@ def test_ax_06_discovery_that_fails_or_says_no_hides_a_tool() -> None:
     assert [[one.name for one in request.tools] for request in model.asked] == [["plain"], ["plain", "later"]]
     assert seen == [(0, "ann"), (4, "ann")] and ran == []
     assert statuses(result) == {"h": "error", "b": "error", "o": "error", "p": "success"}
-    assert "there are: plain" in said(result, "h"), "nor is it told what there is else"
+    assert "tools: plain" in said(result, "h"), "nor is it told what there is else"
     alone = ScriptedChat("hello")
     ToolLoop(alone, tools[2:3] and (tools[2],)).run(ASKED)
     assert alone.asked[0].tools == ()
@@ -533,7 +533,7 @@ def test_ax_04_messages_may_be_plain_objects_and_what_is_none_is_refused() -> No
     result = ToolLoop(model).run([one.as_object() for one in ASKED])
     assert result.messages[:2] == ASKED and result.content == "hello"
     for wrong in ({"role": "user", "content": [{"type": "text"}]}, {"content": "hello"}, "hello", None):
-        with pytest.raises(UsageError, match="no conversation"):
+        with pytest.raises(UsageError, match="not a conversation"):
             ToolLoop(model).run([wrong])  # type: ignore[list-item]
 
 

@@ -134,23 +134,23 @@ export type FindGiven = {
   "type": string;
   /** The question, in words. */
   "query"?: string;
-  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says. */
+  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where). Default: the type's policy. */
   "mode"?: "similar" | "match" | "hybrid" | "where";
-  /** Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019. */
+  /** Only records that match this condition, applied before ranking: topic = 'storage' AND year > 2019. */
   "where"?: string;
   /** At most this many results. */
   "limit"?: number;
   /** The question as a vector; with a query too, the search is hybrid. */
   "vector"?: Array<number>;
-  /** Say how each score came about: why each result ranks where it does. */
+  /** Explain each score and rank. */
   "explain"?: boolean;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
+  /** Only these fields (meta.source for a nested one) and the record's name; +_chunk adds a field to the default ones. */
   "fields"?: Array<string>;
-  /** Say which commit each record's line is from, and how to cite it. */
+  /** Show the commit of each record's line, and its citation. */
   "provenance"?: boolean;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -193,19 +193,19 @@ export type FindAnswer = {
 export type GetGiven = {
   /** A type or collection, by its name, table or label. */
   "type"?: string;
-  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  /** The identity of a record: a text, a number, or a list of its parts (an edge: [from, to]). */
   "identity"?: string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
-  /** What a citation names, as it was then: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, as `pack` and `ask` give it. */
+  /** A citation, resolved at its commit: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, as in `pack` and `ask`. */
   "citation"?: string;
   /** A document: its path in a collection (guide/install.md, guide/install.md:40), duckkb:// URI, or docid (#3fa9c1). */
   "document"?: string;
-  /** Of a document: from this line of its file on. */
+  /** For a document: start at this line of its file. */
   "first"?: number;
-  /** Of a document: at most this many lines. */
+  /** For a document: at most this many lines. */
   "lines"?: number;
-  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
+  /** Only these fields (meta.source for a nested one) and the record's name; +_chunk adds a field to the default ones. */
   "fields"?: Array<string>;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -249,11 +249,11 @@ export type GetAnswer = {
 export type MultiGetGiven = {
   /** A glob over paths of documents (runbooks/** /*.md), or paths and docids with commas between them. */
   "pattern": string;
-  /** Of a document: at most this many lines. */
+  /** For a document: at most this many lines. */
   "lines"?: number;
-  /** Skip files that have more bytes. */
+  /** Skip files with more bytes. */
   "most"?: number;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -273,34 +273,34 @@ export type MultiGetAnswer = {
 };
 
 export type QueryGiven = {
-  /** The question, in words. Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a question, `hyde:` an answer as it might stand in a text; `intent:` says what is meant. */
+  /** The question, in words. Give several lines to ask each lane separately: `lex:` words that must all occur, `vec:` a question, `hyde:` a possible answer, `intent:` the purpose of the question. */
   "question"?: string;
-  /** Instead of the question: searches that are answered together, each in its lane. */
+  /** Instead of the question: searches answered together, each in its lane. */
   "searches"?: Array<{
-    /** lex: words that must all be there; vec: a question; hyde: an answer as it might stand in a text. */
+    /** lex: words that must all occur; vec: a question; hyde: a possible answer. */
     "type": "lex" | "vec" | "hyde";
-    /** What is looked for. */
+    /** The text to search for. */
     "query": string;
   }>;
-  /** With `searches`: what is meant; it is not searched for. */
+  /** With `searches`: the purpose of the question; it is not searched for. */
   "intent"?: string;
   /** Only documents of these collections. */
   "collections"?: Array<string>;
   /** At most this many results. */
   "limit"?: number;
-  /** Only documents with at least this score, which lies in 0..1. */
+  /** Only documents with at least this score (0 to 1). */
   "min_score"?: number;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Say how each score came about: why each result ranks where it does. */
+  /** Explain each score and rank. */
   "explain"?: boolean;
-  /** How many documents a reranker reads at most. */
+  /** Maximum number of documents that a reranker reads. */
   "candidates"?: number;
-  /** How long a reranker may take, in milliseconds. */
+  /** Time limit of a reranker, in milliseconds. */
   "rerank_timeout_ms"?: number;
-  /** Say what lies near the answers in the graph of the code: in `hints`, or on stderr beside lines. */
+  /** Show code near the results in the code graph: in `hints`, or on stderr. */
   "arch_hints"?: boolean;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -337,13 +337,13 @@ export type SearchGiven = {
   "collections"?: Array<string>;
   /** At most this many results. */
   "limit"?: number;
-  /** Only documents with at least this score, which lies in 0..1. */
+  /** Only documents with at least this score (0 to 1). */
   "min_score"?: number;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Say how each score came about: why each result ranks where it does. */
+  /** Explain each score and rank. */
   "explain"?: boolean;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -378,15 +378,15 @@ export type PackGiven = {
   "question": string;
   /** Only records and documents of these types and collections. */
   "types"?: Array<string>;
-  /** At most about so many tokens, with everything that stands around the texts. */
+  /** Approximate limit in tokens, including the text around the entries. */
   "budget"?: number;
   /** At most this many results. */
   "limit"?: number;
-  /** Behind what is found, the records that are one edge away from it. */
+  /** Add the records one edge away from the results. */
   "neighbors"?: boolean;
-  /** How the texts are given: as one Markdown or plain text, or (json) each in its entry. */
+  /** Format of the texts: one Markdown or plain text, or (json) one entry each. */
   "form"?: "markdown" | "plain" | "json";
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -429,15 +429,15 @@ export type PackAnswer = {
 export type AskGiven = {
   /** The question, in words. */
   "question": string;
-  /** Which chat model answers, by its name in the configuration. Admins only. */
+  /** The chat model that answers, by its name in the configuration. Admins only. */
   "model"?: string;
   /** Only records and documents of these types and collections. */
   "types"?: Array<string>;
-  /** At most about so many tokens of evidence for the model; by itself as the configuration says. */
+  /** Approximate limit of evidence for the model, in tokens. Default: from the configuration. */
   "budget"?: number;
   /** At most this many records and documents as evidence. */
   "limit"?: number;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -510,17 +510,17 @@ export type AskAnswer = {
 export type ListGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019. */
+  /** Only records that match this condition, applied before ranking: topic = 'storage' AND year > 2019. */
   "where"?: string;
-  /** Start behind the record with this identity: the `next` of the page before. */
+  /** Start after the record with this identity: the `next` of the previous page. */
   "after"?: string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
   "limit"?: number;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
+  /** Only these fields (meta.source for a nested one) and the record's name; +_chunk adds a field to the default ones. */
   "fields"?: Array<string>;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -544,9 +544,9 @@ export type ListAnswer = {
 export type CountGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019. */
+  /** Only records that match this condition, applied before ranking: topic = 'storage' AND year > 2019. */
   "where"?: string;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -630,7 +630,7 @@ export type SqlGiven = {
   "statement": string;
   /** At most this many results. */
   "limit"?: number;
-  /** How many seconds it may take. */
+  /** Time limit, in seconds. */
   "timeout"?: number;
 };
 
@@ -643,21 +643,21 @@ export type SqlAnswer = {
 export type NeighborsGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  /** The identity of a record: a text, a number, or a list of its parts (an edge: [from, to]). */
   "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** Only edges of this type, or of these. */
   "label"?: string | Array<string>;
-  /** Which way edges are followed. */
+  /** Direction in which edges are followed. */
   "direction"?: "out" | "in" | "both";
-  /** How many edges away at most. */
+  /** Maximum number of edges away. */
   "depth"?: number;
   /** At most this many results. */
   "limit"?: number;
-  /** Go on behind this: the `next` of the page before. */
+  /** Continue after this: the `next` of the previous page. */
   "after"?: string;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
+  /** Only these fields (meta.source for a nested one) and the record's name; +_chunk adds a field to the default ones. */
   "fields"?: Array<string>;
 };
 
@@ -688,19 +688,19 @@ export type NeighborsAnswer = {
 };
 
 export type PathGiven = {
-  /** Where the path starts: [type, identity]. */
+  /** Start of the path: [type, identity]. */
   "start": [string, string | number | Array<string | number | Array<string | number> | Record<string, unknown>>];
-  /** Where the path ends: [type, identity]. */
+  /** End of the path: [type, identity]. */
   "end": [string, string | number | Array<string | number | Array<string | number> | Record<string, unknown>>];
   /** Only edges of this type, or of these. */
   "label"?: string | Array<string>;
-  /** Which way edges are followed. */
+  /** Direction in which edges are followed. */
   "direction"?: "out" | "in" | "both";
-  /** How many edges away at most. */
+  /** Maximum number of edges away. */
   "depth"?: number;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
+  /** Only these fields (meta.source for a nested one) and the record's name; +_chunk adds a field to the default ones. */
   "fields"?: Array<string>;
 };
 
@@ -730,13 +730,13 @@ export type PathAnswer = {
 export type NearGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  /** The identity of a record: a text, a number, or a list of its parts (an edge: [from, to]). */
   "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
   "limit"?: number;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
+  /** Only these fields (meta.source for a nested one) and the record's name; +_chunk adds a field to the default ones. */
   "fields"?: Array<string>;
 };
 
@@ -760,13 +760,13 @@ export type NearAnswer = {
 export type CitingGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  /** The identity of a record: a text, a number, or a list of its parts (an edge: [from, to]). */
   "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** At most this many results. */
   "limit"?: number;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Only these fields (meta.source for one inside another) and what names the record; +_chunk: beside what is given anyway. */
+  /** Only these fields (meta.source for a nested one) and the record's name; +_chunk adds a field to the default ones. */
   "fields"?: Array<string>;
 };
 
@@ -789,9 +789,9 @@ export type CitingAnswer = {
 export type BlameGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  /** The identity of a record: a text, a number, or a list of its parts (an edge: [from, to]). */
   "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
-  /** Only this field, or what stands at a path below it: names.fr, tags[0]. */
+  /** Only this field, or a path below it: names.fr, tags[0]. */
   "field"?: string;
 };
 
@@ -815,7 +815,7 @@ export type BlameAnswer = {
 export type LogGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  /** The identity of a record: a text, a number, or a list of its parts (an edge: [from, to]). */
   "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
 };
 
@@ -843,17 +843,17 @@ export type LogAnswer = {
 export type WhyGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** The identity of a record: a text, a number, or a list where it has several parts (an edge: [from, to]). */
+  /** The identity of a record: a text, a number, or a list of its parts (an edge: [from, to]). */
   "identity": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
   /** The question, in words. */
   "query": string;
-  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says. */
+  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where). Default: the type's policy. */
   "mode"?: "similar" | "match" | "hybrid" | "where";
-  /** Only records whose fields satisfy this condition, before any ranking: topic = 'storage' AND year > 2019. */
+  /** Only records that match this condition, applied before ranking: topic = 'storage' AND year > 2019. */
   "where"?: string;
   /** At most this many results. */
   "limit"?: number;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -879,9 +879,9 @@ export type WhyAnswer = {
 };
 
 export type CheckGiven = {
-  /** Only what a change brings: of the files since they parted from a revision, or of a range BASE..HEAD or BASE...HEAD. Admins only. */
+  /** Check only a change: the files since the merge base with a revision, or a range BASE..HEAD or BASE...HEAD. Admins only. */
   "since"?: string;
-  /** A branch: all that it has and HEAD has not. */
+  /** A branch: all changes that HEAD lacks. */
   "branch"?: string;
 };
 
@@ -905,19 +905,19 @@ export type CheckAnswer = {
 };
 
 export type DiffGiven = {
-  /** What is compared: BASE with the files as they are, BASE..HEAD, or BASE...HEAD. Admins only. */
+  /** The versions to compare: BASE with the current files, BASE..HEAD, or BASE...HEAD. Admins only. */
   "range"?: string;
-  /** A branch: all that it has and HEAD has not. */
+  /** A branch: all changes that HEAD lacks. */
   "branch"?: string;
   /** Only these types or records: TYPE or TYPE:IDENTITY. */
   "only"?: Array<string>;
-  /** Fields that do not count: a record that differs in nothing else is left out. */
+  /** Fields to ignore: records that differ only in these are left out. */
   "ignore"?: Array<string>;
   /** Only these kinds of change, and no findings. */
   "ops"?: Array<"insert" | "update" | "rename" | "delete">;
-  /** At most about so many bytes; what has no room is counted, and `next` says how to go on. */
+  /** Approximate limit in bytes; omitted records are counted, and `next` continues. */
   "budget"?: number;
-  /** Go on where an answer ended: the `after` of its `next`. */
+  /** Continue where an answer ended: the `after` of its `next`. */
   "after"?: string;
 };
 
@@ -946,11 +946,11 @@ export type DiffAnswer = {
 };
 
 export type ImpactGiven = {
-  /** What is compared: BASE with the files as they are, BASE..HEAD, or BASE...HEAD. Admins only. */
+  /** The versions to compare: BASE with the current files, BASE..HEAD, or BASE...HEAD. Admins only. */
   "range"?: string;
-  /** A branch: all that it has and HEAD has not. */
+  /** A branch: all changes that HEAD lacks. */
   "branch"?: string;
-  /** How many results of a question count. */
+  /** Number of results of a question that count. */
   "k"?: number;
 };
 
@@ -984,7 +984,7 @@ export type BranchesGiven = {
   "branch"?: string;
   /** At most this many results. */
   "limit"?: number;
-  /** Start behind this branch: the `next` of the page before. */
+  /** Start after this branch: the `next` of the previous page. */
   "after"?: string;
 };
 
@@ -1015,7 +1015,7 @@ export type BranchesAnswer = {
 export type ConflictsGiven = {
   /** At most this many results. */
   "limit"?: number;
-  /** Start behind the conflict with this name: the `next` of the page before. */
+  /** Start after the conflict with this name: the `next` of the previous page. */
   "after"?: string;
 };
 
@@ -1055,13 +1055,13 @@ export type ConflictsAnswer = {
 };
 
 export type ResolveGiven = {
-  /** What is chosen: for each conflict its `type`, `identity`, `field` and `etag`, and one of `choose` (ours, theirs, base, newest), `value`, `record`, and `delete` (true). */
+  /** Choices: for each conflict its `type`, `identity`, `field` and `etag`, and one of `choose` (ours, theirs, base, newest), `value`, `record`, and `delete` (true). */
   "answers": Array<Record<string, unknown>>;
   /** Give parts without open conflicts to git's index. */
   "stage"?: boolean;
   /** At most this many results. */
   "limit"?: number;
-  /** Even if it deletes more records of a table than `limits` in config.yaml let go: max(20, 10 %). Admins only. */
+  /** Allow deleting more records of a table than `limits` in config.yaml: max(20, 10 %). Admins only. */
   "allow_shrink"?: boolean;
 };
 
@@ -1123,7 +1123,7 @@ export type StatusAnswer = {
 };
 
 export type ArchStatusGiven = {
-  /** The graph, by the type of its nodes. */
+  /** The type of the graph's nodes. */
   "graph"?: string;
 };
 
@@ -1150,11 +1150,11 @@ export type ArchQueryAnswer = {
 };
 
 export type GrowthGiven = {
-  /** At most so many commits of the history, spread over all of it. */
+  /** Maximum number of commits, spread over the whole history. */
   "limit"?: number;
-  /** How many seconds it may take. */
+  /** Time limit, in seconds. */
   "timeout"?: number;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -1187,13 +1187,13 @@ export type GrowthAnswer = {
 };
 
 export type QualityGiven = {
-  /** At most so many commits of the history, spread over all of it. */
+  /** Maximum number of commits, spread over the whole history. */
   "limit"?: number;
-  /** How many commits that nobody has evaluated yet are, the newest first: each is opened and asked all questions. Admins only. */
+  /** Number of further commits to evaluate, the newest first: each answers all questions. Admins only. */
   "evaluate"?: number;
-  /** How many seconds it may take. */
+  /** Time limit, in seconds. */
   "timeout"?: number;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
 };
 
@@ -1243,11 +1243,11 @@ export type PutGiven = {
   "merge"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; say what would change. */
+  /** Write nothing; show what would change. */
   "dry_run"?: boolean;
-  /** Whether vectors are made now, or left to a later search or `index build`. */
+  /** Whether to make vectors now, or in a later search or `index build`. */
   "embed"?: boolean;
-  /** Even if it deletes more records of a table than `limits` in config.yaml let go: max(20, 10 %). Admins only. */
+  /** Allow deleting more records of a table than `limits` in config.yaml: max(20, 10 %). Admins only. */
   "allow_shrink"?: boolean;
 };
 
@@ -1278,15 +1278,15 @@ export type PutAnswer = {
 export type DeleteGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** The identities of the records, each as `identity` elsewhere. */
+  /** The identities of the records, each in the form of `identity`. */
   "identities": Array<string | number | Array<string | number | Array<string | number> | Record<string, unknown>>>;
-  /** Delete the edges that touch a node too. */
+  /** Also delete the edges of a node. */
   "cascade"?: boolean;
-  /** Even if it deletes more records of a table than `limits` in config.yaml let go: max(20, 10 %). Admins only. */
+  /** Allow deleting more records of a table than `limits` in config.yaml: max(20, 10 %). Admins only. */
   "allow_shrink"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; say what would change. */
+  /** Write nothing; show what would change. */
   "dry_run"?: boolean;
 };
 
@@ -1317,11 +1317,11 @@ export type DeleteAnswer = {
 export type RenameGiven = {
   /** A type or collection, by its name, table or label. */
   "type": string;
-  /** The identity that the record has. */
+  /** The current identity of the record. */
   "old": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
-  /** The identity that the record gets. */
+  /** The new identity of the record. */
   "new": string | number | Array<string | number | Array<string | number> | Record<string, unknown>>;
-  /** Write nothing; say what would change. */
+  /** Write nothing; show what would change. */
   "dry_run"?: boolean;
 };
 
@@ -1350,23 +1350,23 @@ export type RenameAnswer = {
 };
 
 export type MemoryPutGiven = {
-  /** The name under which it is remembered, unique in its scope: deploy-steps, preference/editor. */
+  /** The key of the memory, unique in its scope: deploy-steps, preference/editor. */
   "key": string;
-  /** What is remembered, at most 20,000 characters. */
+  /** The text to remember, at most 20,000 characters. */
   "text": string;
-  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  /** The owner of the memories: a tenant, or a scope below one (ann, ann/work). Default: the root scope. */
   "scope"?: string;
-  /** Words that it is kept under. */
+  /** Tags of the memory. */
   "tags"?: Array<string>;
-  /** What it speaks of: citations (duckkb://TYPE/IDENTITY) or addresses. */
+  /** Its subjects: citations (duckkb://TYPE/IDENTITY) or addresses. */
   "links"?: Array<string>;
-  /** Where it was learned: a conversation, a file, a person. */
+  /** The source: a conversation, a file, a person. */
   "source"?: string;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
-  /** Write nothing; say what would change. */
+  /** Write nothing; show what would change. */
   "dry_run"?: boolean;
-  /** Whether vectors are made now, or left to a later search or `index build`. */
+  /** Whether to make vectors now, or in a later search or `index build`. */
   "embed"?: boolean;
 };
 
@@ -1397,9 +1397,9 @@ export type MemoryPutAnswer = {
 export type MemorySearchGiven = {
   /** The question, in words. */
   "query": string;
-  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  /** The owner of the memories: a tenant, or a scope below one (ann, ann/work). Default: the root scope. */
   "scope"?: string;
-  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says. */
+  /** How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where). Default: the type's policy. */
   "mode"?: "similar" | "match" | "hybrid";
   /** At most this many results. */
   "limit"?: number;
@@ -1444,9 +1444,9 @@ export type MemorySearchAnswer = {
 };
 
 export type MemoryHistoryGiven = {
-  /** The name under which it is remembered, unique in its scope: deploy-steps, preference/editor. */
+  /** The key of the memory, unique in its scope: deploy-steps, preference/editor. */
   "key": string;
-  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  /** The owner of the memories: a tenant, or a scope below one (ann, ann/work). Default: the root scope. */
   "scope"?: string;
   /** At most this many results. */
   "limit"?: number;
@@ -1476,7 +1476,7 @@ export type MemoryHistoryAnswer = {
 };
 
 export type MemoryStatsGiven = {
-  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  /** The owner of the memories: a tenant, or a scope below one (ann, ann/work). Default: the root scope. */
   "scope"?: string;
 };
 
@@ -1510,7 +1510,7 @@ export type MemoryStatsAnswer = {
 export type MemoryMarkAccessedGiven = {
   /** The keys of memories. */
   "keys": Array<string>;
-  /** Whose memories: a tenant, or what lies below one (ann, ann/work). Without it the one that all others lie below. */
+  /** The owner of the memories: a tenant, or a scope below one (ann, ann/work). Default: the root scope. */
   "scope"?: string;
 };
 
@@ -1526,32 +1526,32 @@ export type MemoryMarkAccessedAnswer = {
 export type QueryDocumentsGiven = {
   /** Answered together, fused. */
   "searches": Array<{
-    /** lex: words that must all be there; vec: a question; hyde: an answer as it might stand in a text. */
+    /** lex: words that must all occur; vec: a question; hyde: a possible answer. */
     "type": "lex" | "vec" | "hyde";
-    /** What is looked for. */
+    /** The text to search for. */
     "query": string;
   }>;
-  /** With `searches`: what is meant; it is not searched for. */
+  /** With `searches`: the purpose of the question; it is not searched for. */
   "intent"?: string;
   /** Only documents of these collections. */
   "collections"?: Array<string>;
   /** At most this many results. */
   "limit"?: number;
-  /** Only documents with at least this score, which lies in 0..1. */
+  /** Only documents with at least this score (0 to 1). */
   "min_score"?: number;
-  /** Whole texts instead of those of their lines that fit. */
+  /** Whole texts instead of matching lines. */
   "full"?: boolean;
-  /** Say how each score came about: why each result ranks where it does. */
+  /** Explain each score and rank. */
   "explain"?: boolean;
-  /** How many documents a reranker reads at most. */
+  /** Maximum number of documents that a reranker reads. */
   "candidates"?: number;
-  /** How long a reranker may take, in milliseconds. */
+  /** Time limit of a reranker, in milliseconds. */
   "rerank_timeout_ms"?: number;
-  /** Say what lies near the answers in the graph of the code: in `hints`, or on stderr beside lines. */
+  /** Show code near the results in the code graph: in `hints`, or on stderr. */
   "arch_hints"?: boolean;
-  /** As the base was at a commit, branch or tag. For callers who may see the whole base. */
+  /** Read the base at a commit, branch or tag. For callers who may see the whole base. */
   "at"?: string;
-  /** Only documents with at least this score, which lies in 0..1. */
+  /** Only documents with at least this score (0 to 1). */
   "minScore"?: number;
 };
 
@@ -1579,7 +1579,7 @@ export type QueryDocumentsAnswer = {
   }>;
   /** What lies near them in graphs of code. */
   "hints"?: Array<Record<string, unknown>>;
-  /** What was not done of the request. */
+  /** The part of the request that was not done. */
   "warnings": Array<{
     "code": string;
     "message": string;
@@ -1590,22 +1590,22 @@ export type QueryDocumentsAnswer = {
 export abstract class Actions {
   protected abstract post<Answer>(path: string, given: object, call: CallOptions): Promise<Answer>;
 
-  /** Search by words, by meaning, by a filter, or by several of these. One type is searched, or all; a filter is applied before ranking: as many results as match, up to the limit. For callers with the role viewer. */
+  /** Search by words, by meaning, by a filter, or by several of these. Searches one type or all. The filter is applied before ranking, so as many results as match come back, up to the limit. For callers with the role viewer. */
   find(given: FindGiven, call: CallOptions = {}): Promise<FindAnswer> {
     return this.post("/actions/find", given, call);
   }
 
-  /** Get one record or document. A record by its type and identity, or as a citation names it; a document by its path, URI or docid. For callers with the role viewer. */
+  /** Get one record or document. Name a record by its type and identity, or by a citation; a document by its path, URI or docid. For callers with the role viewer. */
   get(given: GetGiven = {}, call: CallOptions = {}): Promise<GetAnswer> {
     return this.post("/actions/get", given, call);
   }
 
-  /** Get several documents: of a glob, or of a list of paths and docids. Larger files come as skipped, with why. For callers with the role viewer. */
+  /** Get several documents by a glob, or by a list of paths and docids. Larger files are reported as skipped, with the reason. For callers with the role viewer. */
   multi_get(given: MultiGetGiven, call: CallOptions = {}): Promise<MultiGetAnswer> {
     return this.post("/actions/multi_get", given, call);
   }
 
-  /** Search documents by words and by meaning, fused. Reranked, and the question expanded, where models for that are configured. For callers with the role viewer. */
+  /** Search documents by words and meaning. Reranks results and expands the question if models for that are configured. For callers with the role viewer. */
   query(given: QueryGiven = {}, call: CallOptions = {}): Promise<QueryAnswer> {
     return this.post("/actions/query", given, call);
   }
@@ -1615,27 +1615,27 @@ export abstract class Actions {
     return this.post("/actions/search", given, call);
   }
 
-  /** Pack what the base has on a question, for a model to answer from. Texts of records and documents within a budget of tokens, each with a citation that `get` resolves. For callers with the role viewer. */
+  /** Pack evidence on a question for a model to answer from. Collects texts of records and documents within a budget of tokens, each with a citation that `get` resolves. For callers with the role viewer. */
   pack(given: PackGiven, call: CallOptions = {}): Promise<PackAnswer> {
     return this.post("/actions/pack", given, call);
   }
 
-  /** Have a chat model answer a question from what the base has on it. Each sentence is held against the texts that it cites, and marked where they do not have what it says; where the base has too little, no model is asked, and the nearest records are named. For callers with the role viewer. */
+  /** Answer a question with a chat model, from evidence in the base. Each sentence is checked against the texts that it cites, and marked if they do not support it. Without enough evidence no model is called, and the nearest records are named. For callers with the role viewer. */
   ask(given: AskGiven, call: CallOptions = {}): Promise<AskAnswer> {
     return this.post("/actions/ask", given, call);
   }
 
-  /** List the records of a type, or those that satisfy a filter, a page at a time. In the order of their identities. For callers with the role viewer. */
+  /** List the records of a type, or those that match a filter. Pages follow the order of identities. For callers with the role viewer. */
   list(given: ListGiven, call: CallOptions = {}): Promise<ListAnswer> {
     return this.post("/actions/list", given, call);
   }
 
-  /** Count the records of a type, or those that satisfy a filter. For callers with the role viewer. */
+  /** Count the records of a type, or those that match a filter. For callers with the role viewer. */
   count(given: CountGiven, call: CallOptions = {}): Promise<CountAnswer> {
     return this.post("/actions/count", given, call);
   }
 
-  /** List the types and collections. Each with its kind, table, identity, searched fields and number of records. For callers with the role viewer. */
+  /** List the types and collections. Gives the kind, table, identity, searched fields and number of records of each. For callers with the role viewer. */
   types(given: TypesGiven = {}, call: CallOptions = {}): Promise<TypesAnswer> {
     return this.post("/actions/types", given, call);
   }
@@ -1645,7 +1645,7 @@ export abstract class Actions {
     return this.post("/actions/schema", given, call);
   }
 
-  /** Say how the records of one type are searched and kept: fields by lane, policy, and the settings that hold for it, each with where it is from. For callers with the role viewer. */
+  /** Show how one type is searched and stored. Gives fields by lane, the policy, and effective settings with their origin. For callers with the role viewer. */
   settings(given: SettingsGiven, call: CallOptions = {}): Promise<SettingsAnswer> {
     return this.post("/actions/settings", given, call);
   }
@@ -1655,132 +1655,132 @@ export abstract class Actions {
     return this.post("/actions/sql", given, call);
   }
 
-  /** Get the records around one node, nearest first. Each with the edge that led to it. For callers with the role viewer. */
+  /** Get the records around one node, nearest first. Each has the edge that led to it. For callers with the role viewer. */
   neighbors(given: NeighborsGiven, call: CallOptions = {}): Promise<NeighborsAnswer> {
     return this.post("/actions/neighbors", given, call);
   }
 
-  /** Get a shortest path between two nodes. Record by record, each with the edge that led to it. For callers with the role viewer. */
+  /** Get a shortest path between two nodes. Each record has the edge that led to it. For callers with the role viewer. */
   path(given: PathGiven, call: CallOptions = {}): Promise<PathAnswer> {
     return this.post("/actions/path", given, call);
   }
 
-  /** Get the records of a type that mean what one of them means, the nearest first. By the vectors of their texts; those that are missing are made first. For callers with the role viewer. */
+  /** Get the records most similar in meaning to a record. Compares the vectors of their texts, and first makes missing ones. For callers with the role viewer. */
   near(given: NearGiven, call: CallOptions = {}): Promise<NearAnswer> {
     return this.post("/actions/near", given, call);
   }
 
-  /** Get the records that cite a record. By duckkb://TYPE/IDENTITY in their texts, of whatever commit. For callers with the role viewer. */
+  /** Get the records that cite a record. Finds duckkb://TYPE/IDENTITY of any commit in their texts. For callers with the role viewer. */
   citing(given: CitingGiven, call: CallOptions = {}): Promise<CitingAnswer> {
     return this.post("/actions/citing", given, call);
   }
 
-  /** Say which commit gave each field of a record its value. For callers with the role viewer. */
+  /** Show which commit gave each field of a record its value. For callers with the role viewer. */
   blame(given: BlameGiven, call: CallOptions = {}): Promise<BlameAnswer> {
     return this.post("/actions/blame", given, call);
   }
 
-  /** Say what became of a record, commit by commit, the newest change first. Also of one that was deleted. For callers with the role viewer. */
+  /** Show the history of a record, the newest change first. Also works for a deleted record. For callers with the role viewer. */
   log(given: LogGiven, call: CallOptions = {}): Promise<LogAnswer> {
     return this.post("/actions/log", given, call);
   }
 
-  /** Say why a search finds a record where it does, or does not find it. For callers with the role viewer. */
+  /** Explain why a search finds a record, or does not. For callers with the role viewer. */
   why(given: WhyGiven, call: CallOptions = {}): Promise<WhyAnswer> {
     return this.post("/actions/why", given, call);
   }
 
-  /** Report everything that is wrong in the files of the base. Each finding with its place and what mends it. For callers with the role viewer. */
+  /** Check the files of the base and report all problems. Each finding has its place and its remedy. For callers with the role viewer. */
   check(given: CheckGiven = {}, call: CallOptions = {}): Promise<CheckAnswer> {
     return this.post("/actions/check", given, call);
   }
 
-  /** Say what became of each record between two versions. Since the last commit, or on a branch. For callers with the role viewer. */
+  /** Compare two versions, record by record. Shows changes since the last commit, or on a branch. For callers with the role viewer. */
   diff(given: DiffGiven = {}, call: CallOptions = {}): Promise<DiffAnswer> {
     return this.post("/actions/diff", given, call);
   }
 
-  /** Ask the judged questions before and after a change, and say what moved. Missing vectors are made first, which can take long. For callers with the role viewer. */
+  /** Measure the effect of a change on the judged questions. Missing vectors are made first, which can take long. For callers with the role viewer. */
   impact(given: ImpactGiven = {}, call: CallOptions = {}): Promise<ImpactAnswer> {
     return this.post("/actions/impact", given, call);
   }
 
-  /** List the branches that have what HEAD has not, proposals among them. Each with how many records it changes. For callers with the role viewer. */
+  /** List branches and proposals with changes that HEAD lacks. Gives the number of changed records of each. For callers with the role viewer. */
   branches(given: BranchesGiven = {}, call: CallOptions = {}): Promise<BranchesAnswer> {
     return this.post("/actions/branches", given, call);
   }
 
-  /** List what is still in conflict of a merge, rebase, pick or revert, field by field. With the value of each side. For callers with the role viewer. */
+  /** List the open conflicts of a merge, rebase, pick or revert. Gives the values of each side, field by field. For callers with the role viewer. */
   conflicts(given: ConflictsGiven = {}, call: CallOptions = {}): Promise<ConflictsAnswer> {
     return this.post("/actions/conflicts", given, call);
   }
 
-  /** Settle fields and records that are in conflict: a side, or a value. Answers with what is still open. For callers with the role editor. */
+  /** Resolve conflicts by choosing a side or a value. Answers with the conflicts still open. For callers with the role editor. */
   resolve(given: ResolveGiven, call: CallOptions = {}): Promise<ResolveAnswer> {
     return this.post("/actions/resolve", given, call);
   }
 
-  /** Say what this base is and in what state. Its records, its model, and what is still to be done. For callers with the role viewer. */
+  /** Show the state of this base. Gives its records, its model, and pending work. For callers with the role viewer. */
   status(given: StatusGiven = {}, call: CallOptions = {}): Promise<StatusAnswer> {
     return this.post("/actions/status", given, call);
   }
 
-  /** Say whether there is a graph of the code, of which commit, and whether it is of today. Also whether a command is configured and trusted that makes it. For callers with the role viewer. */
+  /** Show the state of the code graph. Gives its commit, whether it is current, and whether its command is configured and trusted. For callers with the role viewer. */
   arch_status(given: ArchStatusGiven = {}, call: CallOptions = {}): Promise<ArchStatusAnswer> {
     return this.post("/actions/arch_status", given, call);
   }
 
-  /** Say what lies near the functions, classes and files that a question names in the graph of the code. For callers with the role viewer. */
+  /** Show code near the functions, classes and files of a question. For callers with the role viewer. */
   arch_query(given: ArchQueryGiven, call: CallOptions = {}): Promise<ArchQueryAnswer> {
     return this.post("/actions/arch_query", given, call);
   }
 
-  /** Say how many records and bytes each type has, and had at commits of the history. For callers with the role viewer. */
+  /** Show record counts and sizes over time. For callers with the role viewer. */
   growth(given: GrowthGiven = {}, call: CallOptions = {}): Promise<GrowthAnswer> {
     return this.post("/actions/growth", given, call);
   }
 
-  /** Say how well the judged questions are answered, now and over the history. By words, by meaning and by both: ranks of what is expected, and nDCG@10. For callers with the role viewer. */
+  /** Show how well searches answer the judged questions over time. Gives ranks of expected records and nDCG@10 by words, by meaning and by both. For callers with the role viewer. */
   quality(given: QualityGiven = {}, call: CallOptions = {}): Promise<QualityAnswer> {
     return this.post("/actions/quality", given, call);
   }
 
-  /** Insert or replace records by their identity, all of them or none. An `_etag` in a record is a precondition: it is only written over that version. For callers with the role editor. */
+  /** Insert or replace records by their identity, all of them or none. An `_etag` in a record is a precondition: only that version is replaced. For callers with the role editor. */
   put(given: PutGiven, call: CallOptions = {}): Promise<PutAnswer> {
     return this.post("/actions/put", given, call);
   }
 
-  /** Delete records of a type, all of those named or none. For callers with the role editor. */
+  /** Delete records of a type, all of them or none. For callers with the role editor. */
   delete(given: DeleteGiven, call: CallOptions = {}): Promise<DeleteAnswer> {
     return this.post("/actions/delete", given, call);
   }
 
-  /** Give a record another identity. Its `__id` stays, and the edges that name it are rewritten in the same write. For callers with the role editor. */
+  /** Change the identity of a record. Its `__id` stays, and edges that refer to it are rewritten in the same write. For callers with the role editor. */
   rename(given: RenameGiven, call: CallOptions = {}): Promise<RenameAnswer> {
     return this.post("/actions/rename", given, call);
   }
 
-  /** Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, what was learned, with links to what it speaks of. A scope of yours that there is not is made. For callers with the role editor. */
+  /** Remember a text under a key, replacing the old text. Store what outlives this conversation: decisions, preferences, lessons, with links to their subjects. A missing scope of yours is created. For callers with the role editor. */
   memory_put(given: MemoryPutGiven, call: CallOptions = {}): Promise<MemoryPutAnswer> {
     return this.post("/actions/memory_put", given, call);
   }
 
-  /** Search what was remembered, by words and by meaning. Only in one scope. For callers with the role viewer. */
+  /** Search memories by words and by meaning. Searches one scope. For callers with the role viewer. */
   memory_search(given: MemorySearchGiven, call: CallOptions = {}): Promise<MemorySearchAnswer> {
     return this.post("/actions/memory_search", given, call);
   }
 
-  /** Say what was remembered under a key before, the newest version first. For callers with the role viewer. */
+  /** Show earlier versions of a memory, the newest first. For callers with the role viewer. */
   memory_history(given: MemoryHistoryGiven, call: CallOptions = {}): Promise<MemoryHistoryAnswer> {
     return this.post("/actions/memory_history", given, call);
   }
 
-  /** Say how much is remembered: the newest, the oldest, the most accessed, the tags. Of one scope, or of each. For callers with the role viewer. */
+  /** Show memory statistics: newest, oldest, most accessed, tags. Covers one scope, or each. For callers with the role viewer. */
   memory_stats(given: MemoryStatsGiven = {}, call: CallOptions = {}): Promise<MemoryStatsAnswer> {
     return this.post("/actions/memory_stats", given, call);
   }
 
-  /** Count that memories were of use. The counts stand in stats and search results, on this machine alone. For callers with the role viewer. */
+  /** Count an access to memories. The counts appear in stats and search results, on this machine only. For callers with the role viewer. */
   memory_mark_accessed(given: MemoryMarkAccessedGiven, call: CallOptions = {}): Promise<MemoryMarkAccessedAnswer> {
     return this.post("/actions/memory_mark_accessed", given, call);
   }

@@ -14,7 +14,7 @@ export interface Options {
 export interface CallOptions {
   /** Ends the call; what it has begun is carried through. */
   signal?: AbortSignal;
-  /** In how many milliseconds the answer has to be there; the server may have less. */
+  /** Time limit of the answer in milliseconds; the server may set a lower one. */
   timeoutMs?: number;
   /** The call's name in the server's log. */
   requestId?: string;

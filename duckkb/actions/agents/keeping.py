@@ -23,11 +23,11 @@ def keep_harness(base: Base, type: str, harness: Harness, *, run: str | None = N
     """
     if find_kind(base, type).identity != _IDENTITY:
         command = "duckkb col init runs --policy harness"
-        raise UsageError(f"{type} is no collection by the policy `harness`", suggestion=command)
+        raise UsageError(f"{type} is not a collection with the policy `harness`", suggestion=command)
     if harness.pending or harness.interrupted:
         raise StateError("this harness is not finished: calls wait, or were interrupted", "E_HARNESS", "resume its run")
     if not harness.records:
-        raise StateError("there is nothing in this harness to keep: no tool was called", "E_HARNESS", "keep another")
+        raise StateError("this harness has nothing to store: no tool was called", "E_HARNESS", "keep another")
     name = harness.id if run is None else run
     return writing.put(base, type, [_record(name, record) for record in harness.records], dry_run=dry_run)
 

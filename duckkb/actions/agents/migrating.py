@@ -97,7 +97,7 @@ class Migrations:
             if not _has_memory(base, place):
                 inner = place / "workspace"
                 reason = "no file MEMORY.md (or memory.md), and no memory/**/*.md (links are not followed)"
-                message = f"{folder} is no workspace of OpenClaw with a memory: {reason}"
+                message = f"{folder} is not an OpenClaw workspace with a memory: {reason}"
                 remedy = f"give {inner}" if _has_memory(base, inner) else "give the folder that has these files"
                 raise StateError(message, "E_FOREIGN", remedy)
         collection = DocumentCollections(self._base).add(place, name=name, masks=MEMORY)
@@ -221,14 +221,14 @@ def _describe_renames(source: ChromaCollection, kind: NodeType, fields: Mapping[
 
 def _describe_leftovers(empty: int, skip_count: int, pending: int) -> Iterator[Notice]:
     if empty:
-        yield Notice(
-            "W_MIGRATED", f"entries that are a vector alone, without document and metadata, were left out: {empty}"
-        )
+        yield Notice("W_MIGRATED", f"entries with only a vector, without document and metadata, were left out: {empty}")
     if skip_count:
-        message = f"records that differ from their entries in Chroma stay as they are: {skip_count}"
+        message = f"records that differ from their entries in Chroma were left unchanged: {skip_count}"
         yield Notice("W_MIGRATED", message, "--update takes what Chroma has")
     if pending:
-        message = f"texts that wait for vectors: {pending}; Chroma's are not taken over, this base's own model makes them anew"
+        message = (
+            f"texts that wait for vectors: {pending}; this base's own model makes them, since Chroma's are not imported"
+        )
         yield Notice("W_PENDING", message, "duckkb index refresh")
 
 

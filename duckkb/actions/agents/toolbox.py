@@ -62,7 +62,7 @@ def shorten_answer(answer: dict[str, Any], longest: int) -> dict[str, Any]:
     omitted_count = len(lists[name]) - len(entries)
     return answer | {
         name: entries,
-        "note": f"{omitted_count} of {len(lists[name])} {name} left out: ask for fewer, or for what is narrower",
+        "note": f"{omitted_count} of {len(lists[name])} {name} left out: narrow the request",
     }
 
 

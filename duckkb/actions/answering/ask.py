@@ -81,7 +81,7 @@ class Declined(Struct, frozen=True):
             return (
                 "nothing was found on the question" if not self.pack.omitted else "nothing found has room in the budget"
             )
-        return "what was found says too little on the question for a model to be asked"
+        return "not enough evidence to answer; no model was called"
 
     @property
     def nearest(self) -> tuple[Entry, ...]:
@@ -242,7 +242,7 @@ def _stream_answer(model: ChatModel, request: ChatRequest, listen: Listener) -> 
         cut = cut or "nothing said that this was its end"
     elif finish.reason != "stop":
         cut = {"length": "it reached its limit of tokens", "content_filter": "a filter of its provider stopped it"}.get(
-            finish.reason, "it called a tool, of which there is none"
+            finish.reason, "it called a tool, but no tools are available"
         )
     return text, finish, cut
 

@@ -63,12 +63,12 @@ class Mark(Struct, frozen=True):
         reasons = {
             "uncited": "cites nothing",
             "no_entry": "there is no entry",
-            "quotation": "quotes what does not stand there:",
-            "code": "has code that does not stand there:",
-            "number": "has a number that does not stand there:",
-            "name": "has a name that does not stand there:",
+            "quotation": "quotes text that the source lacks:",
+            "code": "has code that the source lacks:",
+            "number": "has a number that the source lacks:",
+            "name": "has a name that the source lacks:",
             "denial": "says the opposite of:",
-            "unrelated": "has hardly a word in common with what it cites",
+            "unrelated": "shares hardly a word with the cited text",
         }
         return f"{reasons[self.fault]} {self.part}".strip()
 

@@ -78,7 +78,7 @@ def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tup
         kinds = [kind for kind in config.load(root, config.read_environment(root)).ontology if kind.kind == "node"]
     except DuckkbError as problem:
         kinds = []
-        left_out.append(f"documents that git ignores or that lie outside: {problem.message}")
+        left_out.append(f"documents that git ignores or that are outside the base: {problem.message}")
     repository = find_repository(root)
     top = repository.work_tree if repository else root.resolve()
     for kind in kinds:
@@ -94,10 +94,10 @@ def _list_documents(root: Path) -> tuple[tuple[Path, ...], tuple[Path, ...], tup
             left_out.append(f"{kind.source.path}: the folder of the collection {kind.name}, outside")
         elif kind.source.is_outside:
             left_out.append(
-                f"collection {kind.name}: this machine alone knows it; `duckkb collection add` makes it anew"
+                f"collection {kind.name}: only this machine knows it; `duckkb collection add` adds it again"
             )
     if (state.folder_of(root) / state.VECTORS).exists():
-        left_out.append("which base the vector actions work on; `duckkb vector set-database` says it anew")
+        left_out.append("the base of the vector actions; `duckkb vector set-database` sets it again")
     return tuple(folders), tuple(documents), tuple(left_out)
 
 

@@ -48,7 +48,7 @@ def restore(
     with archive.open_archive(file) as read:
         if target is None:
             if "/" in read.manifest.name or not archive.is_sound(read.manifest.name, ""):
-                raise archive.make_damage_error("the name of its folder is none")
+                raise archive.make_damage_error("the name of its folder is not valid")
             target = _place(read.manifest.name, force)
         aside = target.with_name(f"{target.name}.before-{datetime.now(UTC):{STAMP}}")
         if os.path.lexists(aside):

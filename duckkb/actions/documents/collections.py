@@ -225,7 +225,9 @@ def place_of(base: Base, place: str) -> tuple[NodeType, str]:
             folder = (base.root / source_of(kind).path).resolve()
             if path.is_relative_to(folder):
                 return kind, "" if path == folder else normalize("NFC", path.relative_to(folder).as_posix())
-    raise NotFound(f"{place} lies in no collection", suggestion="`duckkb collection list` names them and their folders")
+    raise NotFound(
+        f"{place} is not in a collection", suggestion="`duckkb collection list` names them and their folders"
+    )
 
 
 def list_left_out(base: Base, kind: NodeType) -> list[tuple[str, str]]:
@@ -301,12 +303,14 @@ def _resolve_place(base: Base, folder: Path, folder_argument: str | Path) -> str
     if not folder.is_relative_to(root):
         if root.is_relative_to(folder):
             raise outside.refusal(
-                folder_argument, "lies around the knowledge base", "give a folder in it, or one beside it"
+                folder_argument, "contains the knowledge base", "give a folder in it, or one beside it"
             )
         return folder.as_posix()
     path = folder.relative_to(root).as_posix()
     if path.split("/")[0] in _NO_FOLDERS:
-        raise outside.refusal(folder_argument, "holds truth or configuration, not documents", "give another folder")
+        raise outside.refusal(
+            folder_argument, "contains records or configuration, not documents", "give another folder"
+        )
     if path != "." and not is_folder(path):
         raise outside.refusal(folder_argument, "has a name that no source can have", "rename the folder")
     return path
@@ -338,7 +342,7 @@ def _remember(base: Base, name: str, change: Callable[[_Definitions], _Definitio
 def _require_definition(definitions: _Definitions, name: str) -> Mapping[str, Any]:
     """Return the definition of a folder outside; raises `errors.NotFound` where another process has removed it."""
     if name not in definitions:
-        raise NotFound(f"no document collection {name!r} any more", "E_UNKNOWN_TYPE", "duckkb collection list")
+        raise NotFound(f"the document collection {name!r} no longer exists", "E_UNKNOWN_TYPE", "duckkb collection list")
     return definitions[name]
 
 
@@ -366,7 +370,7 @@ def _set_base_context(base: Base, text: str) -> Changed:
         path = base.root / _CONTEXT_FILE
         old = path.read_bytes() if path.exists() else None
         if base.ontology.context and old is None:
-            message = "the context of all collections stands in another file of ontology/"
+            message = "another file of ontology/ has the context of all collections"
             raise UsageError(message, suggestion="change `context` there")
         new = f"context: {json.dumps(text, ensure_ascii=False)}\n".encode() if text else None
         change = protocol.FileChange(_CONTEXT_FILE, digest(old) if old is not None else None, new)
@@ -374,4 +378,4 @@ def _set_base_context(base: Base, text: str) -> Changed:
 
 
 def _report_missing_context(place: str) -> NotFound:
-    return NotFound(f"nothing is said of {place} itself", suggestion="`duckkb context list` has what is said")
+    return NotFound(f"{place} itself has no description", suggestion="`duckkb context list` prints all descriptions")

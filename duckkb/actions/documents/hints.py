@@ -50,9 +50,7 @@ def hints(base: Base, question: str, found: Iterable[CollectionDocument]) -> tup
 def arch_query(base: Base, question: str) -> dict[str, Any]:
     """Return the hints of a question alone. Raises `errors.NotFound` (E_UNKNOWN_TYPE) without a graph."""
     if next(graphs(base), None) is None:
-        raise NotFound(
-            "there is no graph of code", "E_UNKNOWN_TYPE", "`duckkb arch import FILE`, or `duckkb arch build`"
-        )
+        raise NotFound("no code graph exists", "E_UNKNOWN_TYPE", "`duckkb arch import FILE`, or `duckkb arch build`")
     return {"hints": list(hints(base, text_or_none(question, "a question") or "", ()))}
 
 

@@ -69,7 +69,7 @@ def catalogue(base: Base, kinds: Iterable[NodeType] | None = None) -> list[Colle
 
 
 def list_refused(base: Base, kinds: Iterable[NodeType]) -> list[tuple[CollectionDocument, tuple[str, ...]]]:
-    """Return the files that could not be read whole and are no documents, with the problems of each."""
+    """Return the files that could not be read completely and are no documents, with the problems of each."""
     refusals = []
     for kind in kinds:
         for part in (part for part in base.tree.parts_of(kind) if not part.rows and not part.findings):
@@ -139,9 +139,9 @@ def find_document(base: Base, text: str) -> Named:
         names = ", ".join(f"{docid} {name}" for name, docid in docids(base, candidates[:_MOST_NEAR]).items())
         more = f" and {len(candidates) - _MOST_NEAR} more" if len(candidates) > _MOST_NEAR else ""
         message = f"{plain_text} names {len(candidates)} documents: {names}{more}"
-        raise Refused(message, code="E_AMBIGUOUS_KEY", suggestion="name one of them whole")
+        raise Refused(message, code="E_AMBIGUOUS_KEY", suggestion="give the full name of one of them")
     if (kind := base.ontology.find(plain_text)) is not None and kind.source is None:
-        raise UsageError(f"{plain_text} is a type: say which record", suggestion=f"duckkb list {plain_text}")
+        raise UsageError(f"{plain_text} is a type: name a record of it", suggestion=f"duckkb list {plain_text}")
     near = _find_nearest(plain_text, documents)
     message = f"; did you mean {' or '.join(near)}?" if near else ""
     if not near and "/" in plain_text and base.ontology.find(plain_text.partition("/")[0]) is None:

@@ -80,9 +80,7 @@ def search_documents(
             raise UsageError(message, suggestion=f"duckkb find {kind.name} {shell_word(text or 'a question')}")
     kinds = documents_of(base, options.collections, included=True)
     if not kinds:
-        message = (
-            "there is no document collection to search; `find` asks records, `duckkb collection add FOLDER` makes one"
-        )
+        message = "no document collection to search; `find` searches records, `duckkb collection add FOLDER` adds one"
         raise UsageError(message, suggestion=f"duckkb find {_find_sole_type(base)} {shell_word(text or 'a question')}")
     limit = _ALL if options.limit is None else positive(options.limit)
     result = _run_query(base, kinds, text, how, options, limit)

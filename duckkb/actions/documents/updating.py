@@ -38,8 +38,8 @@ class Updated(Struct, frozen=True):
 
     It has name, documents, and the numbers added, changed and removed since the last update; omitted files and
     folders by reason; embedded texts, of how many (None: unknown), and texts that wait for a vector. `refused`
-    are files that could not be read whole and are no documents, missing folders, and what could not be fetched.
-    """
+    are files that could not be read completely and are no documents, missing folders, and what could not be
+    fetched."""
 
     collections: tuple[dict[str, Any], ...]
     embedded: int
@@ -72,7 +72,7 @@ def take_collections_in(base: Base, kinds: Sequence[NodeType], notices: list[Not
     unread = [
         Finding(
             "E_EXTRACT",
-            f"could not be read whole ({', '.join(warnings)}), and is no record",
+            f"could not be read completely ({', '.join(warnings)}), so it is no record",
             place_path(source_of(item.kind), item.path),
         )
         for item, warnings in list_refused(base, kinds)
@@ -139,7 +139,7 @@ def _run_commands(base: Base, kinds: Sequence[NodeType], notices: list[Notice]) 
     target_kinds = [kind for kind in kinds if kind.name in commands_by_name]
     if target_kinds and not commands.trusts_commands(base):
         message = (
-            f"{', '.join(kind.name for kind in target_kinds)}: the update command has not been trusted and did not run"
+            f"{', '.join(kind.name for kind in target_kinds)}: the update command did not run, since it is not trusted"
         )
         notices.append(Notice("W_UPDATE", message, "`duckkb trust --show`, then `duckkb trust`"))
         return

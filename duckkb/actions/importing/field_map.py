@@ -89,7 +89,7 @@ class FieldMap:
             renames = {to: near[0] if of == name else of for to, of in renames.items()}
             id_fields = tuple(near[0] if field == name else field for field in id_fields)
             remedy = self._request.command(renames=renames, id_fields=id_fields)
-        raise UsageError(f"no record has the field {name!r} of `{option}`; there are {field_list}", suggestion=remedy)
+        raise UsageError(f"no record has the field {name!r} of `{option}`; fields: {field_list}", suggestion=remedy)
 
     def key_command(self) -> str:
         """Return the command with the fields that tell the records apart as --id.

@@ -137,14 +137,14 @@ def _refuse_options(kind: RecordType, request: ImportRequest) -> None:
         if type not in TYPES:
             types = {field: of for field, of in request.types.items() if field != name} | {name: "text"}
             raise UsageError(
-                f"--type-of {name}: there is no type {type!r}; types are {', '.join(TYPES)}",
+                f"--type-of {name}: unknown type {type!r}; types: {', '.join(TYPES)}",
                 suggestion=request.command(types=types),
             )
     try:
         codecs.lookup(request.encoding or "utf-8")
     except LookupError:
         raise UsageError(
-            f"there is no encoding {request.encoding!r}", suggestion=request.command(encoding="cp1252")
+            f"unknown encoding {request.encoding!r}", suggestion=request.command(encoding="cp1252")
         ) from None
 
 

@@ -38,7 +38,7 @@ def read_document(
             yield from _iter_elements(text, at, limits)
         elif request.records is None and not _is_record(text, at, identity) and _find_arrays(text):
             raise _report_missing_array(
-                text, request, identity, f"{name} is one JSON object; say where in it the records are"
+                text, request, identity, f"{name} is one JSON object; give the path of its records"
             )
         else:
             yield _read_element(text, at, 1 + text.count("\n", 0, at), limits)[0]

@@ -81,7 +81,7 @@ def is_made_by_import(base: Base, kind: RecordType) -> bool:
 def refuse_nothing(target: ImportTarget, request: ImportRequest, records: int) -> None:
     """Raise `errors.NotFound` (E_UNKNOWN_TYPE) where files without records would make a collection."""
     if target.definition is not None and not records:
-        message = f"no type {request.type!r}, and no record in what was given to make a collection of"
+        message = f"no type {request.type!r}, and the input has no record to create a collection from"
         command = f"duckkb col init {request.type} --policy {_POLICY}"
         raise NotFound(message, code="E_UNKNOWN_TYPE", suggestion=command)
 

@@ -74,7 +74,7 @@ def _to_plain(value: Any) -> Any:
         return {key: _to_plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_to_plain(inner) for inner in value]
-    raise ValueError(f"a value that JSON has not ({type(value).__name__})")
+    raise ValueError(f"a value without a JSON form ({type(value).__name__})")
 
 
 def _convert_decimal(value: Decimal) -> int | float | str:

@@ -40,7 +40,7 @@ class TextTable:
                 yield number, cells[:width]
             else:
                 message = f"the row has {len(cells):,} cells, the header has {width:,}"
-                remedy = "put quotes around cells that hold the delimiter"
+                remedy = "put quotes around cells that contain the delimiter"
                 yield number, LineError([Finding("E_ROWS", message, remedy=remedy)])
 
     def record_parts(self, cells: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -54,7 +54,7 @@ class TextTable:
         for _, cells in self._read_lines(header=True):
             if isinstance(cells, LineError):
                 raise UsageError(
-                    f"{self.name}: {cells.findings[0].message}", code="E_ROWS", suggestion="mend its quotes"
+                    f"{self.name}: {cells.findings[0].message}", code="E_ROWS", suggestion="correct its quotes"
                 )
             names = [cell.strip() for cell in cells]
             twice = sorted({name for name in names if name and names.count(name) > 1})

@@ -183,14 +183,14 @@ def _find_collection(base: Base, scope: str | None) -> NodeType:
             candidate for candidate in scopes if all(f"{sibling}/".startswith(f"{candidate}/") for sibling in scopes)
         ]
         if scopes and not top:
-            raise UsageError("name the scope: there are several", suggestion=f"one of {', '.join(islice(scopes, 10))}")
+            raise UsageError("several scopes exist: name one", suggestion=f"one of {', '.join(islice(scopes, 10))}")
         scope = top[0] if top else None
     if scope in scopes:
         return scopes[scope]
     near = did_you_mean(scope, scopes) if scope else ""
     message = f"no scope {scope!r}"
     if scope is None:
-        message = "there is no scope for memories yet; memory_put over MCP makes the one that `scope` names"
+        message = "no scope for memories exists yet; memory_put over MCP creates the one in `scope`"
     raise NotFound(message + (f"; {near}" if near else ""), "E_SCOPE", _suggest_init(scope or "notes"))
 
 

@@ -37,7 +37,7 @@ def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) ->
     raw_questions = [question for document in sides[0].loaded.documents for question in questions_in(document)]
     questions, findings = judged.read(raw_questions), list[Finding]()
     if questions and all(len(fingerprints(sides, kind)) == 1 for kind in _find_types(sides[0], questions)):
-        raise UsageError("both models make the same vectors of what is asked", suggestion=_EXAMPLE)
+        raise UsageError("both models make the same vectors for the questions", suggestion=_EXAMPLE)
     for model_side in sides:
         require_trust(model_side)
     with ExitStack() as closes:
@@ -46,7 +46,7 @@ def impact_of_models(unopened: Unopened, models: str, options: ImpactOptions) ->
             _refuse_partial(model_side, base, questions)
         before, after = (_ask_model(base, questions, options.k) for base in bases)
         if wrong := bases[0].tree.unreadable:
-            message = f"{len(wrong):,} lines cannot be read and were left out, the first at {wrong[0].place}"
+            message = f"{len(wrong):,} unreadable lines were skipped, the first at {wrong[0].place}"
             findings.append(Finding("W_LENIENT", message, remedy=CODES["W_LENIENT"].remedy))
     rows, prefix = judged.side_by_side(questions, before, after, options.k), revisions.prefix(unopened.root)
     limits = options.fail_on or {}
@@ -78,5 +78,5 @@ def _ask_model(base: Base, questions: Sequence[JudgedQuestion], k: int) -> Seque
     answers = judged.ask(base, questions, k)
     if degradation := next((answer.degraded for answer in answers if answer is not None and answer.degraded), ""):
         message = f"with {base.settings.embedding.model} not every question got an answer: {degradation}"
-        raise Unavailable(message, code="E_MODEL", suggestion="mend the model, then compare again")
+        raise Unavailable(message, code="E_MODEL", suggestion="correct the model, then compare again")
     return answers

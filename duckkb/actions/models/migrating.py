@@ -50,7 +50,7 @@ def migrate(
     kinds = [kind for kind in vector_kinds if len(fingerprints(sides, kind)) > 1]
     if not kinds:
         message = f"no type would get other vectors: {new_side.settings.embedding.model} makes those that the base has"
-        raise UsageError(message, suggestion="duckkb index build makes what is missing of them")
+        raise UsageError(message, suggestion="duckkb index build makes the missing ones")
     if not dry_run:
         require_trust(new_side)
     with closing(boot(new_side.wiring)) as base:

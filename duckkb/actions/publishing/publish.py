@@ -74,7 +74,7 @@ def publish(apart: Unopened, target: Target, asked: PublishRequest) -> Published
         pending = commit.count_missing_vectors(changes)
         if pending and asked.pending == "refuse":
             raise Refused(
-                f"{pending:,} chunks have no vector yet: what is asked by meaning would not find them",
+                f"{pending:,} chunks have no vector yet; searches by meaning would not find them",
                 code="E_PENDING",
                 suggestion="`duckkb index build`, or publish without them: `--pending ok`",
             )
@@ -97,7 +97,7 @@ def verify(apart: Unopened, target: Target, embedder: Embedder | None = None) ->
         problems = [*faults(commit, snapshot)]
         records = {kind.name: snapshot.count(kind) for kind in commit.kinds}
         if commit.watermark != snapshot.watermark:
-            problems.append("it was made ready by another ontology, tokenizer or model than the commit asks for here")
+            problems.append("it was built with another ontology, tokenizer or model")
     return {"target": target.name, "commit": snapshot.watermark.commit, "records": records, "faults": problems}
 
 
@@ -131,7 +131,7 @@ def grant(apart: Unopened, target: Target, role: str, types: Sequence[str]) -> d
 def _open_commit(stack: ExitStack, apart: Unopened, ref: str, embedder: Embedder | None) -> Commit:
     revision = revisions.revision(apart.root, ref)
     if not revision.commit:
-        raise UsageError(f"{ref} is no commit", code="E_REVISION", suggestion="name a commit, branch or tag")
+        raise UsageError(f"{ref} is not a commit", code="E_REVISION", suggestion="name a commit, branch or tag")
     _, wiring = apart.wire(apart.root, OpenOptions(at=revision.commit, embedder=embedder))
     cache = boot.caches(wiring)
     stack.callback(cache.close)
@@ -152,7 +152,7 @@ def _plan_changes(
     with target.open_publication() as snapshot:
         if snapshot.watermark != before:
             raise Conflict(
-                f"another publisher has changed what is published at {target.name}",
+                f"another publisher changed {target.name} meanwhile",
                 code="E_BEHIND",
                 suggestion="publish again",
             )
@@ -170,7 +170,7 @@ def _find_revision(root: Path, target: Target, watermark: Watermark) -> Revision
     except StateError as problem:
         head = revisions.head(root)
         raise StateError(
-            f"{watermark.commit[:12]} is published at {target.name}, and is not known in this clone, where HEAD is {head.short}",
+            f"{watermark.commit[:12]} is published at {target.name}, but this clone, at {head.short}, does not have it",
             code="E_BEHIND",
             suggestion="`git fetch`; where that commit is gone for good: `duckkb publish --full`",
         ) from problem
@@ -186,8 +186,8 @@ def _check_history(root: Path, target: Target, old: Revision, new: Revision, req
             code="E_BEHIND",
             suggestion="publish the newer commit; to go back: --rewind",
         )
-    message = f"{old.short}, which was published, is no ancestor of {new.short}"
-    return [Notice("W_REWOUND", message, "none needed if history was meant to be rewritten")]
+    message = f"the published commit {old.short} is not an ancestor of {new.short}"
+    return [Notice("W_REWOUND", message, "none needed if you rewrote history on purpose")]
 
 
 def _drop_zeros(counts: dict[str, int]) -> dict[str, int]:

@@ -10,8 +10,8 @@ _ALL = (
     Action(
         "find",
         "actions.asking:find",
-        "Search by words, by meaning, by a filter, or by several of these. One type is searched, or all; a filter is applied before "
-        "ranking: as many results as match, up to the limit.",
+        "Search by words, by meaning, by a filter, or by several of these. Searches one type or all. The filter is "
+        "applied before ranking, so as many results as match come back, up to the limit.",
         "shapes:FOUND",
         "format_hits",
         form=("full", "fields", "provenance", "at"),
@@ -19,7 +19,8 @@ _ALL = (
     Action(
         "get",
         "actions.lookup:record_or_document",
-        "Get one record or document. A record by its type and identity, or as a citation names it; a document by its path, URI or docid.",
+        "Get one record or document. Name a record by its type and identity, or by a citation; a document "
+        "by its path, URI or docid.",
         "shapes:GOT",
         "gotten",
         form=("fields", "at"),
@@ -27,7 +28,8 @@ _ALL = (
     Action(
         "multi_get",
         "actions.documents.reading:multi_get",
-        "Get several documents: of a glob, or of a list of paths and docids. Larger files come as skipped, with why.",
+        "Get several documents by a glob, or by a list of paths and docids. Larger files are reported as "
+        "skipped, with the reason.",
         "shapes:DOCUMENTS",
         "several",
         form=("at",),
@@ -35,7 +37,7 @@ _ALL = (
     Action(
         "query",
         "actions.documents.searching:query_documents",
-        "Search documents by words and by meaning, fused. Reranked, and the question expanded, where models for that are "
+        "Search documents by words and meaning. Reranks results and expands the question if models for that are "
         "configured.",
         "shapes:DOCUMENTS_FOUND",
         "documents",
@@ -52,17 +54,17 @@ _ALL = (
     Action(
         "pack",
         "actions.answering.context_pack:pack_as_object",
-        "Pack what the base has on a question, for a model to answer from. Texts of records and documents within a budget of "
-        "tokens, each with a citation that `get` resolves.",
+        "Pack evidence on a question for a model to answer from. Collects texts of records and documents within a "
+        "budget of tokens, each with a citation that `get` resolves.",
         "shapes:PACK",
         form=("at",),
     ),
     Action(
         "ask",
         "actions.answering.ask:ask_as_object",
-        "Have a chat model answer a question from what the base has on it. Each sentence is held against the texts that it cites, and "
-        "marked where they do not have what it says; where the base has too little, no model is asked, and the nearest records are "
-        "named.",
+        "Answer a question with a chat model, from evidence in the base. Each sentence is checked against the texts "
+        "that it cites, and marked if they do not support it. Without enough evidence no model is called, and the "
+        "nearest records are named.",
         "shapes:ANSWER",
         privileged=frozenset({"model"}),
         form=("at",),
@@ -70,7 +72,7 @@ _ALL = (
     Action(
         "list",
         "actions.reading:page",
-        "List the records of a type, or those that satisfy a filter, a page at a time. In the order of their identities.",
+        "List the records of a type, or those that match a filter. Pages follow the order of identities.",
         "shapes:PAGE",
         "page",
         form=("full", "fields", "at"),
@@ -78,7 +80,7 @@ _ALL = (
     Action(
         "count",
         "actions.asking:count",
-        "Count the records of a type, or those that satisfy a filter.",
+        "Count the records of a type, or those that match a filter.",
         object_of({"type": TEXT, "count": WHOLE}),
         "count",
         form=("at",),
@@ -87,7 +89,8 @@ _ALL = (
     Action(
         "types",
         "actions.reading:types",
-        "List the types and collections. Each with its kind, table, identity, searched fields and number of records.",
+        "List the types and collections. Gives the kind, table, identity, searched fields and number of "
+        "records of each.",
         "shapes:TYPES",
         "types",
     ),
@@ -100,8 +103,8 @@ _ALL = (
     Action(
         "settings",
         "actions.reading:settings",
-        "Say how the records of one type are searched and kept: fields by lane, policy, and the settings that hold for it, each with "
-        "where it is from.",
+        "Show how one type is searched and stored. Gives fields by lane, the policy, and effective settings with "
+        "their origin.",
         "shapes:SETTINGS",
     ),
     Action(
@@ -114,7 +117,7 @@ _ALL = (
     Action(
         "neighbors",
         "actions.asking:neighbors",
-        "Get the records around one node, nearest first. Each with the edge that led to it.",
+        "Get the records around one node, nearest first. Each has the edge that led to it.",
         "shapes:STEPS",
         "neighbors",
         form=("full", "fields"),
@@ -122,7 +125,7 @@ _ALL = (
     Action(
         "path",
         "actions.asking:path",
-        "Get a shortest path between two nodes. Record by record, each with the edge that led to it.",
+        "Get a shortest path between two nodes. Each record has the edge that led to it.",
         "shapes:PATH",
         "path",
         form=("full", "fields"),
@@ -130,8 +133,8 @@ _ALL = (
     Action(
         "near",
         "actions.asking:near",
-        "Get the records of a type that mean what one of them means, the nearest first. By the vectors of their texts; those that are "
-        "missing are made first.",
+        "Get the records most similar in meaning to a record. Compares the vectors of their texts, and first makes "
+        "missing ones.",
         "shapes:NEAR",
         "near",
         form=("full", "fields"),
@@ -139,7 +142,7 @@ _ALL = (
     Action(
         "citing",
         "actions.asking:find_citing_records",
-        "Get the records that cite a record. By duckkb://TYPE/IDENTITY in their texts, of whatever commit.",
+        "Get the records that cite a record. Finds duckkb://TYPE/IDENTITY of any commit in their texts.",
         "shapes:CITING",
         "project_citing_records",
         form=("full", "fields"),
@@ -147,7 +150,7 @@ _ALL = (
     Action(
         "blame",
         "actions.tracing:blame",
-        "Say which commit gave each field of a record its value.",
+        "Show which commit gave each field of a record its value.",
         "shapes:BLAME",
         "blame",
         needs_whole=True,
@@ -155,7 +158,7 @@ _ALL = (
     Action(
         "log",
         "actions.tracing:log",
-        "Say what became of a record, commit by commit, the newest change first. Also of one that was deleted.",
+        "Show the history of a record, the newest change first. Also works for a deleted record.",
         "shapes:LOG",
         "log",
         needs_whole=True,
@@ -163,7 +166,7 @@ _ALL = (
     Action(
         "why",
         "actions.tracing:why",
-        "Say why a search finds a record where it does, or does not find it.",
+        "Explain why a search finds a record, or does not.",
         "shapes:WHY",
         "why",
         form=("at",),
@@ -171,7 +174,7 @@ _ALL = (
     Action(
         "check",
         "actions.caring:check",
-        "Report everything that is wrong in the files of the base. Each finding with its place and what mends it.",
+        "Check the files of the base and report all problems. Each finding has its place and its remedy.",
         "shapes:REPORT",
         "report",
         privileged=frozenset({"since"}),
@@ -180,28 +183,28 @@ _ALL = (
     Action(
         "diff",
         "actions.diffing:diff_object",
-        "Say what became of each record between two versions. Since the last commit, or on a branch.",
+        "Compare two versions, record by record. Shows changes since the last commit, or on a branch.",
         "review_shapes:DIFF",
         privileged=frozenset({"range"}),
     ),
     Action(
         "impact",
         "actions.impact:impact_object",
-        "Ask the judged questions before and after a change, and say what moved. Missing vectors are made first, which can take long.",
+        "Measure the effect of a change on the judged questions. Missing vectors are made first, which can take long.",
         "review_shapes:IMPACT",
         privileged=frozenset({"range"}),
     ),
     Action(
         "branches",
         "actions.diffing:branches_object",
-        "List the branches that have what HEAD has not, proposals among them. Each with how many records it changes.",
+        "List branches and proposals with changes that HEAD lacks. Gives the number of changed records of each.",
         "review_shapes:BRANCHES",
         lenient=True,
     ),
     Action(
         "conflicts",
         "actions.branches:conflicts",
-        "List what is still in conflict of a merge, rebase, pick or revert, field by field. With the value of each side.",
+        "List the open conflicts of a merge, rebase, pick or revert. Gives the values of each side, field by field.",
         "review_shapes:CONFLICTS",
         lenient=True,
         needs_whole=True,
@@ -209,7 +212,7 @@ _ALL = (
     Action(
         "resolve",
         "actions.branches:settle",
-        "Settle fields and records that are in conflict: a side, or a value. Answers with what is still open.",
+        "Resolve conflicts by choosing a side or a value. Answers with the conflicts still open.",
         "review_shapes:CONFLICTS",
         "as_is",
         "editor",
@@ -222,35 +225,35 @@ _ALL = (
     Action(
         "status",
         "actions.caring:status",
-        "Say what this base is and in what state. Its records, its model, and what is still to be done.",
+        "Show the state of this base. Gives its records, its model, and pending work.",
         "shapes:STATUS",
     ),
     Action(
         "arch_status",
         "actions.documents.arch.building:arch_status",
-        "Say whether there is a graph of the code, of which commit, and whether it is of today. Also whether a command is configured and "
-        "trusted that makes it.",
+        "Show the state of the code graph. Gives its commit, whether it is current, and whether its command is "
+        "configured and trusted.",
         "shapes:ARCH_STATUS",
         needs_whole=True,
     ),
     Action(
         "arch_query",
         "actions.documents.hints:arch_query",
-        "Say what lies near the functions, classes and files that a question names in the graph of the code.",
+        "Show code near the functions, classes and files of a question.",
         "shapes:ARCH_HINTS",
     ),
     Action(
         "growth",
         "actions.caring:growth",
-        "Say how many records and bytes each type has, and had at commits of the history.",
+        "Show record counts and sizes over time.",
         "review_shapes:GROWTH",
         form=("at",),
     ),
     Action(
         "quality",
         "actions.impact:quality",
-        "Say how well the judged questions are answered, now and over the history. By words, by meaning and by both: ranks of what is "
-        "expected, and nDCG@10.",
+        "Show how well searches answer the judged questions over time. Gives ranks of expected records and nDCG@10 "
+        "by words, by meaning and by both.",
         "review_shapes:QUALITY",
         privileged=frozenset({"evaluate"}),
         form=("at",),
@@ -258,8 +261,8 @@ _ALL = (
     Action(
         "put",
         "actions.writing:put",
-        "Insert or replace records by their identity, all of them or none. An `_etag` in a record is a precondition: it "
-        "is only written over that version.",
+        "Insert or replace records by their identity, all of them or none. An `_etag` in a record is a "
+        "precondition: only that version is replaced.",
         "shapes:RECEIPT",
         "receipt",
         "editor",
@@ -269,7 +272,7 @@ _ALL = (
     Action(
         "delete",
         "actions.writing:delete",
-        "Delete records of a type, all of those named or none.",
+        "Delete records of a type, all of them or none.",
         "shapes:RECEIPT",
         "receipt",
         "editor",
@@ -279,7 +282,8 @@ _ALL = (
     Action(
         "rename",
         "actions.writing:rename",
-        "Give a record another identity. Its `__id` stays, and the edges that name it are rewritten in the same write.",
+        "Change the identity of a record. Its `__id` stays, and edges that refer to it are rewritten in the "
+        "same write.",
         "shapes:RECEIPT",
         "receipt",
         "editor",
@@ -288,8 +292,8 @@ _ALL = (
     Action(
         "memory_put",
         "actions.memory.memories:put",
-        "Remember a text under a key, in place of what was there. Keep what outlives this conversation: decisions, preferences, "
-        "what was learned, with links to what it speaks of. A scope of yours that there is not is made.",
+        "Remember a text under a key, replacing the old text. Store what outlives this conversation: decisions, "
+        "preferences, lessons, with links to their subjects. A missing scope of yours is created.",
         "shapes:RECEIPT",
         "receipt",
         "editor",
@@ -299,27 +303,27 @@ _ALL = (
     Action(
         "memory_search",
         "actions.memory.memories:search",
-        "Search what was remembered, by words and by meaning. Only in one scope.",
+        "Search memories by words and by meaning. Searches one scope.",
         "shapes:MEMORIES",
     ),
     Action(
         "memory_history",
         "actions.memory.memories:history",
-        "Say what was remembered under a key before, the newest version first.",
+        "Show earlier versions of a memory, the newest first.",
         "shapes:VERSIONS",
         rows="versions",
     ),
     Action(
         "memory_stats",
         "actions.memory.memories:stats",
-        "Say how much is remembered: the newest, the oldest, the most accessed, the tags. Of one scope, or of each.",
+        "Show memory statistics: newest, oldest, most accessed, tags. Covers one scope, or each.",
         "shapes:MEMORY_STATS",
         rows="scopes",
     ),
     Action(
         "memory_mark_accessed",
         "actions.memory.memories:mark_accessed",
-        "Count that memories were of use. The counts stand in stats and search results, on this machine alone.",
+        "Count an access to memories. The counts appear in stats and search results, on this machine only.",
         "shapes:MARKED",
         writes=True,
         repeats=False,

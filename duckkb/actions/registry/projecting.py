@@ -29,7 +29,7 @@ def choose_fields(names: Sequence[str]) -> FieldChoice:
         raise UsageError("name fields: --fields id,author, or --fields +_chunk")
     if not are_more and any(path.startswith("+") for path in paths):
         every = ",".join(path.removeprefix("+") for path in paths)
-        raise UsageError(f"a + goes in front of all of them: --fields +{every}")
+        raise UsageError(f"put one + in front of all fields: --fields +{every}")
     return FieldChoice(paths, are_more)
 
 
@@ -58,7 +58,7 @@ def project(
             else did_you_mean(path, paths_inside(wholes, path))
             for path in lacking
         ]
-        message = f"no record that is printed has {', '.join(lacking)}"
+        message = f"no printed record has {', '.join(lacking)}"
         notices.append(Notice("W_NO_VALUE", message, " ".join(filter(None, near))))
     if names := wanted.left_out(wholes):
         notices.append(Notice("W_OMITTED", f"vectors are not printed: {names}", f"--fields +{names}"))
@@ -80,10 +80,11 @@ def say_cut(
         return result
     identity = cut[0].identity
     name = str(identity) if isinstance(identity, str | int) else json.dumps(identity, ensure_ascii=False)
-    message = "a long text is in brief" if len(cut) == 1 else f"long texts of {len(cut)} results are in brief"
+    message = "a long text is shortened" if len(cut) == 1 else f"long texts of {len(cut)} results are shortened"
     get = f"duckkb get {shell_word(cut[0].type)} {shell_word(name)}"
     return replace(
-        result, notices=(*result.notices, Notice("W_OMITTED", message, f"`{get}` gives one whole, {full} gives all"))
+        result,
+        notices=(*result.notices, Notice("W_OMITTED", message, f"`{get}` prints one in full, {full} prints all")),
     )
 
 

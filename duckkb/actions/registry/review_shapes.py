@@ -30,7 +30,7 @@ DIFF = object_of(
         "summary": {"type": "object", "additionalProperties": WHOLE},
         "types": {"type": "object", "additionalProperties": {"type": "object", "additionalProperties": WHOLE}},
         "changes": list_of(
-            {"type": "object"}, "What became of each record: `op`, `type`, `identity`, `fields`, places."
+            {"type": "object"}, "The change of each record: `op`, `type`, `identity`, `fields`, places."
         ),
         **{name: list_of({"type": "object"}) for name in ("ontology", "groups", "findings")},
         "truncated": FLAG,
@@ -44,10 +44,10 @@ _COUNTED = {
 }
 BRANCHES = object_of(
     {
-        "head": object_of({"name": TEXT, "commit": TEXT_OR_NONE}, description="What is checked out."),
+        "head": object_of({"name": TEXT, "commit": TEXT_OR_NONE}, description="The current checkout."),
         "operation": {
             **TEXT_OR_NONE,
-            "description": "What git is in the middle of: merge, rebase, cherry-pick, revert, am.",
+            "description": "The operation in progress: merge, rebase, cherry-pick, revert, am.",
         },
         "uncommitted": _COUNTED,
         "branches": list_of(
@@ -66,11 +66,12 @@ BRANCHES = object_of(
 _CONFLICT = object_of(
     {
         **dict.fromkeys(("name", "type", "field", "path"), TEXT),
-        "identity": {"description": "As the record has it: a scalar, or a list (of an edge: [from, to])."},
+        "identity": {"description": "As in the record: a scalar, or a list (for an edge: [from, to])."},
         **dict.fromkeys(("base", "ours", "theirs"), TEXT_OR_NONE),
         "etag": TEXT,
     },
-    description="`base`, `ours` and `theirs` are JSON texts; null where a side does not have it. Without a field it is a whole record.",
+    description="`base`, `ours` and `theirs` are JSON texts; null if a side does not have it. Without a field it is a "
+    "whole record.",
 )
 CONFLICTS = object_of(
     {
@@ -79,7 +80,7 @@ CONFLICTS = object_of(
         "total": WHOLE,
         "next": TEXT_OR_NONE,
         **dict.fromkeys(("unreadable", "unstaged", "staged", "others", "files", "rescued"), list_of(TEXT)),
-        "violations": list_of(FINDING, "What the settled records break together."),
+        "violations": list_of(FINDING, "Rules that the resolved records break together."),
     }
 )
 _BEFORE_AFTER = object_of({"before": NUMBER_OR_NONE, "after": NUMBER_OR_NONE})
@@ -103,11 +104,13 @@ _SAMPLE = {
 
 def _describe_history(properties: Mapping[str, Schema], *optional: str) -> dict[str, Any]:
     commits = list_of(object_of({**_SAMPLE, **properties}, *optional))
-    text = "The oldest first; null of what is published and for who sees a part of the base, empty outside of git."
+    text = (
+        "The oldest first; null for a published base and for callers who see a part of the base, empty outside of git."
+    )
     return {"anyOf": [{"type": "null"}, commits], "description": text}
 
 
-_OF_HISTORY = {"total": {**WHOLE, "description": "How many commits the history has."}, "shallow": FLAG}
+_OF_HISTORY = {"total": {**WHOLE, "description": "Number of commits in the history."}, "shallow": FLAG}
 GROWTH = object_of(
     {
         "types": list_of(
@@ -124,15 +127,15 @@ GROWTH = object_of(
             {"types": {"type": "object", "additionalProperties": object_of({"records": WHOLE, "bytes": WHOLE})}}
         ),
         **_OF_HISTORY,
-        "left": {**WHOLE, "description": "Commits that were not counted for want of time."},
+        "left": {**WHOLE, "description": "Commits not counted for lack of time."},
     }
 )
 _BY_LANE = {"type": "object", "additionalProperties": NUMBER_OR_NONE}
 QUALITY = object_of(
     {
         **dict.fromkeys(("k", "deepest", "asked"), WHOLE),
-        "left": {**WHOLE, "description": "Questions that were not asked for want of time."},
-        "ndcg": {**_BY_LANE, "description": "By lane the mean over the questions that it can be asked."},
+        "left": {**WHOLE, "description": "Questions not asked for lack of time."},
+        "ndcg": {**_BY_LANE, "description": "The mean of each lane over its questions."},
         "questions": list_of(
             object_of(
                 {
@@ -155,6 +158,6 @@ QUALITY = object_of(
         ),
         "commits": _describe_history({"ndcg": _BY_LANE, "problem": TEXT}, "problem"),
         **_OF_HISTORY,
-        "commits_left": {**WHOLE, "description": "Commits of those looked at that were not evaluated yet."},
+        "commits_left": {**WHOLE, "description": "Covered commits that are not evaluated yet."},
     }
 )

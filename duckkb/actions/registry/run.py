@@ -73,9 +73,9 @@ def _open_past(base: Base, action: Action, arguments: Mapping[str, Any], caller:
         yield base
         return
     if caller.types is not None:
-        raise Refused("the past is for callers who may see the whole base", "E_FORBIDDEN", "leave `at` out")
+        raise Refused("the history needs access to the whole base", "E_FORBIDDEN", "leave `at` out")
     if base.wiring.published:
-        raise UsageError("what is published is of one commit", suggestion="leave `at` out")
+        raise UsageError("a published base has one commit", suggestion="leave `at` out")
     with closing(base.wiring.beside(arguments["at"])) as past:
         yield past
 
@@ -84,23 +84,21 @@ def accept_call(name: str, given: Mapping[str, object], caller: Caller) -> tuple
     """Return the action of a name and its arguments, if the caller may use it and they fit. Raises as `run`."""
     action = ACTIONS.get(name)
     if action is None:
-        raise UsageError(
-            "there is no such action", code="E_ARGUMENT", suggestion=suggest_known_names(str(name), ACTIONS)
-        )
+        raise UsageError("unknown action", code="E_ARGUMENT", suggestion=suggest_known_names(str(name), ACTIONS))
     _refuse_forbidden(action, given, caller)
     return action, _check_arguments(action, given)
 
 
 def _refuse_forbidden(action: Action, arguments: Mapping[str, object], caller: Caller) -> None:
     if not caller.may(action.role):
-        message = f"{action.name} is for callers with the role {action.role}; this one is {caller.role}"
+        message = f"{action.name} needs the role {action.role}; your role is {caller.role}"
         raise Refused(message, code="E_FORBIDDEN", suggestion="ask an admin of this server for the role")
     if not action.is_for(caller):
-        message = f"{action.name} is for callers who may see the whole base"
+        message = f"{action.name} needs access to the whole base"
         raise Refused(message, code="E_FORBIDDEN", suggestion="ask an admin of this server for all types")
     names = sorted(action.privileged.intersection(arguments))
     if names and not caller.may("admin"):
-        message = f"{', '.join(names)} of {action.name} is for admins; this caller is {caller.role}"
+        message = f"{', '.join(names)} of {action.name} needs the role admin; your role is {caller.role}"
         raise Refused(message, code="E_FORBIDDEN", suggestion=f"leave {', '.join(names)} out")
 
 
@@ -146,7 +144,7 @@ def failure(problem: Exception, *, for_calls: bool = False) -> dict[str, Any]:
     its text, which may hold anything.
     """
     if not isinstance(problem, DuckkbError):
-        error = {"code": "E_INTERNAL", "message": "a defect in duckkb", "suggestion": "see the log of the server"}
+        error = {"code": "E_INTERNAL", "message": "a bug in duckkb", "suggestion": "see the log of the server"}
         return {"error": error}
     suggestion = problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
     details = dict(problem.details) | (

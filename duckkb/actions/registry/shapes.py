@@ -19,39 +19,41 @@ from duckkb.actions.registry.schema_forms import (
 NOTICE = object_of(
     {
         **dict.fromkeys(("code", "message", "remedy"), TEXT),
-        "reason": {**TEXT, "description": "Which part it went without, and why."},
+        "reason": {**TEXT, "description": "The part that was missing, and the reason."},
     },
     "reason",
-    description="What must be known of an answer.",
+    description="Something that callers must know about an answer.",
 )
 NOTICES = list_of(NOTICE)
 _CHUNK = object_of({"field": TEXT, "chunk_seq": WHOLE, "text": TEXT}, "text")
-_PARTIAL = list_of(TEXT, "The record has fields that are not here, and these only in part: not to be put back.")
+_PARTIAL = list_of(TEXT, "The record has fields that are missing or shortened here; do not put it back.")
 _OF_RECORD = {"_type": TEXT, "_etag": TEXT, "_partial": _PARTIAL}
 _STORED = {"__id": WHOLE_OR_NONE, "__created_at": TEXT_OR_NONE, "__updated_at": TEXT_OR_NONE}
 _SINCE = object_of(
     {"state": {"enum": ["changed", "renamed", "deleted"]}, "fields": list_of(TEXT), "identity": ANY},
     *("fields", "identity"),
-    description="How the record differs now from what a citation of it names.",
+    description="How the record differs now from its cited version.",
 )
 RECORD = object_of(
     {**_STORED, **_OF_RECORD, "_chunk": _CHUNK, "_since": _SINCE, "_notices": NOTICES},
     *(*_STORED, *_OF_RECORD, "_chunk", "_since", "_notices"),
-    description="A record: its fields, and what duckkb says of it; with `fields` those alone.",
+    description="A record: its fields, and those that duckkb adds; with `fields` only those.",
 )
 _EDGE = object_of({"_type": TEXT, "_direction": {"enum": ["out", "in"]}, "_identity": ANY}, "_identity")
-_LINE = {**WHOLE, "description": "Of a document: the line of its file at which its text here begins."}
+_LINE = {**WHOLE, "description": "For a document: the line of its file where this text begins."}
 _OF_LISTED = {**_STORED, **_OF_RECORD, "_line": _LINE}
-_LISTED = object_of(_OF_LISTED, *_OF_LISTED, description="A record, long texts in brief; with `fields` those alone.")
+_LISTED = object_of(
+    _OF_LISTED, *_OF_LISTED, description="A record with long texts shortened; with `fields` only those."
+)
 _OF_STEP = {**_OF_LISTED, "_depth": WHOLE, "_edge": _EDGE}
-_STEP = object_of(_OF_STEP, *_OF_STEP, description="A record, long texts in brief; with `fields` those alone.")
+_STEP = object_of(_OF_STEP, *_OF_STEP, description="A record with long texts shortened; with `fields` only those.")
 _OF_HIT = {"_engine": TEXT, "_score": NUMBER, "_chunk": _CHUNK, "_scores": {"type": "object"}}
 _OF_HIT |= {"_line": _LINE, "_provenance": {"type": "object"}}
 _OF_HIT |= {"_degraded": FLAG, "_filled": FLAG}
 _HIT = object_of(
     {**_OF_RECORD, **_OF_HIT, "_explain": {"type": "object"}},
     *(*_OF_RECORD, *_OF_HIT, "_explain"),
-    description="The record's fields, long ones in brief (_partial names them), and where in a longer text it was found (_chunk).",
+    description="The record's fields, long ones shortened (_partial names them), and the matching piece of a longer text (_chunk).",
 )
 FOUND = object_of(
     {
@@ -69,7 +71,7 @@ STEPS = object_of(
     {
         "records": list_of(_STEP, "Nearest first, each with the edge that led to it."),
         "truncated": FLAG,
-        "next": {**TEXT_OR_NONE, "description": "What goes on behind this page, of records one edge away."},
+        "next": {**TEXT_OR_NONE, "description": "The cursor of the next page, for records one edge away."},
     }
 )
 CITING = object_of({"records": list_of(_LISTED), "truncated": FLAG})
@@ -84,7 +86,7 @@ NEAR = object_of(
         )
     }
 )
-PATH = object_of({"path": list_of(_STEP, "From the start to the end; empty where there is none.")})
+PATH = object_of({"path": list_of(_STEP, "From the start to the end; empty if no path exists.")})
 TYPES = object_of(
     {
         "types": list_of(
@@ -119,7 +121,7 @@ _SEARCHED = object_of(
         "dimension": WHOLE_OR_NONE,
     },
     *("weight", "language", "chunk_size", "reach", "given", "dimension"),
-    description="A searched field; * stands for those that each record has. A vector that callers give is `given`.",
+    description="A searched field; * means the fields that each record has. A vector that callers give is `given`.",
 )
 SETTINGS = object_of(
     {
@@ -139,7 +141,7 @@ SETTINGS = object_of(
         },
         "full_text": list_of(_SEARCHED),
         "vectors": list_of(_SEARCHED),
-        "review": list_of(TEXT, "Fields whose changes by agents are proposed; * for all of them."),
+        "review": list_of(TEXT, "Fields that agents must change by proposals; * for all of them."),
         "settings": list_of(
             object_of(
                 {
@@ -195,17 +197,17 @@ REPORT = object_of(
         "warnings": WHOLE,
         "records": WHOLE,
         "findings": list_of(FINDING),
-        "groups": list_of({"type": "object"}, "Findings that say the same of several records."),
+        "groups": list_of({"type": "object"}, "Equal findings on several records."),
     }
 )
 _OF_DOCUMENT = {"docid": TEXT, "file": TEXT, "title": TEXT, "context": TEXT}
 _READ = {**_OF_DOCUMENT, "line": WHOLE, "text": TEXT, "warnings": list_of(TEXT)}
-_DOCUMENT = object_of(_READ, "context", "warnings", description="A document: its text from a line of its file on.")
+_DOCUMENT = object_of(_READ, "context", "warnings", description="A document: its text from a line of its file.")
 GOT = {"type": "object", "anyOf": [RECORD, _DOCUMENT]}
 DOCUMENTS = object_of(
     {
         "documents": list_of(object_of({**_READ, "skipped": TEXT}, "context", "line", "text", "warnings", "skipped")),
-        "lacking": list_of(TEXT, "What of a list there is not."),
+        "lacking": list_of(TEXT, "Entries of the list that do not exist."),
     }
 )
 _FOUND_IN: Mapping[str, Schema] = {
@@ -223,10 +225,10 @@ DOCUMENTS_FOUND = object_of(
                 {**_OF_DOCUMENT, "score": NUMBER, **_FOUND_IN},
                 *("context", "snippet", "body", "where", "_filled", "explain"),
             ),
-            "Best first; a score lies in 0..1.",
+            "Best first; a score is between 0 and 1.",
         ),
         "notices": NOTICES,
-        "hints": list_of({"type": "object"}, "What lies near them in graphs of code."),
+        "hints": list_of({"type": "object"}, "Code near them in code graphs."),
     },
     "hints",
 )
@@ -252,7 +254,7 @@ PACK = object_of(
         **dict.fromkeys(("uncommitted", "budget", "tokens"), WHOLE),
         **dict.fromkeys(("counter", "fingerprint"), TEXT),
         "entries": list_of(_ENTRY, "Best first."),
-        "omitted": list_of(object_of({"uri": TEXT, "tokens": WHOLE}), "The first of what was found and had no room."),
+        "omitted": list_of(object_of({"uri": TEXT, "tokens": WHOLE}), "The first results that did not fit."),
         "omitted_count": WHOLE,
         "notices": NOTICES,
         "text": TEXT,
@@ -274,20 +276,20 @@ _MARK = object_of(
         "fault": {"enum": ["uncited", "no_entry", "quotation", "code", "number", "name", "denial", "unrelated"]},
         "part": TEXT,
     },
-    description="What of a sentence does not stand in the texts that it cites.",
+    description="The parts of a sentence that its cited texts do not support.",
 )
 ANSWER = object_of(
     {
         "question": TEXT,
         "answer": TEXT_OR_NONE,
         "sentences": list_of(object_of({"text": TEXT, "cites": list_of(WHOLE), "marks": list_of(_MARK)})),
-        "unsupported": {**WHOLE, "description": "How many sentences have marks."},
-        "entries": list_of(_CITED, "What the answer cites."),
-        "cut": {**TEXT_OR_NONE, "description": "Why the model stopped in the middle, if it did."},
+        "unsupported": {**WHOLE, "description": "Number of sentences with marks."},
+        "entries": list_of(_CITED, "The citations of the answer."),
+        "cut": {**TEXT_OR_NONE, "description": "Why the model stopped early, if it did."},
         "refusal": {
             "anyOf": [
                 {"type": "null"},
-                object_of({"code": TEXT, "reason": TEXT, "nearest": list_of(_CITED, "What was found first.")}),
+                object_of({"code": TEXT, "reason": TEXT, "nearest": list_of(_CITED, "The first results.")}),
             ]
         },
         **dict.fromkeys(("model", "provider"), TEXT_OR_NONE),
@@ -342,7 +344,7 @@ ARCH_STATUS = object_of(
         "edges": WHOLE,
     }
 )
-ARCH_HINTS = object_of({"hints": list_of({"type": "object"}, "What lies near, the surest first.")})
+ARCH_HINTS = object_of({"hints": list_of({"type": "object"}, "Code nearby, the most certain first.")})
 _COUNTS = dict.fromkeys(("inserted", "updated", "unchanged", "deleted", "pending"), WHOLE)
 _NAMED = {"identities": list_of(ANY), "ids": list_of(WHOLE), "etags": list_of(TEXT)}
 _CHANGE = object_of(
@@ -350,22 +352,22 @@ _CHANGE = object_of(
         "op": {"enum": ["insert", "update", "delete"]},
         "type": TEXT,
         "identity": ANY,
-        "fields": {"type": "object", "description": "Of an update each field that changes, `before` and `after`."},
+        "fields": {"type": "object", "description": "For an update each changed field, `before` and `after`."},
     },
     "fields",
 )
 _TRIAL = {
     "dry_run": FLAG,
     "patch": TEXT,
-    "changes": list_of(_CHANGE, "What would become of the first records, long texts in brief."),
-    "changes_left_out": {**WHOLE, "description": "Of how many more it would."},
+    "changes": list_of(_CHANGE, "The changes of the first records, with long texts shortened."),
+    "changes_left_out": {**WHOLE, "description": "Number of further records."},
 }
 RECEIPT = object_of(
     {**_COUNTS, "files": list_of(TEXT), **_NAMED, **_TRIAL},
     *_TRIAL,
     description="`identities`, `ids` and `etags` run in the order of the records given; `pending` counts chunks without a vector.",
 )
-_ACCESSED = {"accessed": {**WHOLE_OR_NONE, "description": "How often it was marked on this machine; null: not known."}}
+_ACCESSED = {"accessed": {**WHOLE_OR_NONE, "description": "Number of accesses on this machine; null if unknown."}}
 MEMORIES = {
     **FOUND,
     "properties": {
@@ -399,7 +401,7 @@ LOG = object_of(
                     **_BY,
                     **dict.fromkeys(("op", "type", "identity", "was", "path"), TEXT),
                     "line": WHOLE,
-                    "fields": {"type": "object", "description": "Of each field that changed, `before` and `after`."},
+                    "fields": {"type": "object", "description": "For each changed field `before` and `after`."},
                 },
                 *(*_UNSAID, "was"),
             ),
@@ -417,7 +419,7 @@ VERSIONS = object_of(
         "key": TEXT,
         "versions": list_of(
             object_of(_VERSION_OF_MEMORY, *(name for name in _VERSION_OF_MEMORY if name != "op")),
-            "Newest first; without a text where it was deleted.",
+            "Newest first; without a text if it was deleted.",
         ),
         "truncated": FLAG,
     }
@@ -432,7 +434,7 @@ MEMORY_STATS = object_of(
                     "collection": TEXT,
                     "memories": WHOLE,
                     "newest": list_of(_KEY_AND_TIME, "At most five, the newest first."),
-                    "oldest": list_of(_KEY_AND_TIME, "One, where there is one."),
+                    "oldest": list_of(_KEY_AND_TIME, "At most one."),
                     **_ACCESSED,
                     "most_accessed": list_of(_KEY_AND_COUNT, "At most five."),
                     "tags": {"type": "object", "additionalProperties": WHOLE},

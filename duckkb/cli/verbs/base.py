@@ -16,27 +16,28 @@ if TYPE_CHECKING:
 
 @verb("init")
 @click.argument("path", required=False, default=".", type=options.PathName(written=True))
-@click.option("--github", is_flag=True, help="Also write workflows and hooks; a base that exists gets those alone.")
+@click.option("--github", is_flag=True, help="Also write workflows and hooks; an existing base gets only those.")
 @click.option(
-    "--lfs", is_flag=True, help="Keep the team's cache (data/indices/) in Git LFS; a base that exists can change."
+    "--lfs", is_flag=True, help="Keep the team's cache (data/indices/) in Git LFS; also for an existing base."
 )
 @click.option(
     "--install",
     metavar="URL",
-    help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT, or the https URL of a wheel; in files that are there it replaces that line. Default: the address that this duckkb was installed from. In duckkb's own repository: . (what is checked out).",
+    help="What the workflows install: git+https://HOST/OWNER/duckkb@COMMIT, or the https URL of a wheel; in "
+    "existing files it replaces that line. Default: the address that this duckkb was installed from. In "
+    "duckkb's own repository: . (what is checked out).",
 )
 def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> None:
-    """Without PATH in the current one. Writes config.yaml, .gitattributes and data/FORMAT.json; runs no git.
+    """PATH is the current folder by default. Writes config.yaml, .gitattributes and data/FORMAT.json; runs no git.
 
-    Prints the files made, a `file` a line. With --github also .github/workflows/duckkb-*.yml at the top of the repository
-    (every record checked, pull requests reviewed, the index built at night) and .pre-commit-config.yaml; files that are
-    there already stay as they are.
-    """
+    Prints each file it made as a `file` line. With --github also .github/workflows/duckkb-*.yml at the top of
+    the repository (every record checked, pull requests reviewed, the index built at night) and
+    .pre-commit-config.yaml; existing files stay unchanged."""
     from duckkb.actions import folder
 
     result = folder.init(path, github=github, install=install, lfs=lfs)
     for file in result.kept:
-        printed.note(f"kept as it is: {file}")
+        printed.note(f"left unchanged: {file}")
     for note in result.notes:
         printed.note(note)
     if wants_json():
@@ -45,26 +46,27 @@ def init_command(path: str, *, github: bool, install: str | None, lfs: bool) -> 
         out.lines({"file": file} for file in result.files)
     if "config.yaml" in result.files and (outer := folder.find_outer_base(result.root)) is not None:
         printed.note(
-            f"this base lies in another one, {outer}, which has none of its records: duckkb --kb {quote(str(outer))} status"
+            f"this base is inside another base, {outer}, which does not include its records: duckkb --kb "
+            f"{quote(str(outer))} status"
         )
     if not wants_json() and "config.yaml" in result.files:
         base = "" if result.root.samefile(".") else f" --kb {quote(str(result.root))}"
         first = '{"id": "first", "text": "hello"}'
         printed.note(
-            f"next: duckkb{base} import faq faq.csv, and duckkb{base} find faq QUESTION; faq.csv is a file of yours"
+            f"next: duckkb{base} import faq faq.csv, and duckkb{base} find faq QUESTION; faq.csv is your own file"
         )
         printed.note(f"  or: duckkb{base} put Note '{first}', and git add and commit")
 
 
 @verb("status", action="status")
 def status_command() -> None:
-    """Printed are revision, records, pending vectors, model, trust, the endpoints of models, lock, the last index
-    job, where what is derived of it lies, and (`server`) the process and URL of the one that serves it in the background.
+    """Prints revision, records, pending vectors, model, trust, endpoints of models, lock, the last index job and
+    the place of derived files. `server` has the process and URL of its background server.
 
-    `team_cache` says whether data/indices/ has all that is stored: absent, stale or current (`duckkb index build` makes it so).
-    It and `missing` are null where a large base has changed since it was last counted (`duckkb index status` counts).
-    While another process writes, `locked_by` names it at once, and what its records would say is null (--lock-timeout waits).
-    """
+    `team_cache` is the state of data/indices/: absent, stale or current (`duckkb index build` brings it up to
+    date). `team_cache` and `missing` are null if a large base changed since the last count (`duckkb index
+    status` counts). While another process writes, `locked_by` names it, and fields that need the records are
+    null (--lock-timeout waits)."""
     status, notices = _read_status()
     out.emit(status | {"server": _describe_server()})
     out.tell(notices)
@@ -102,9 +104,9 @@ def scheduler_command() -> None: ...
 
 @verb("status", group=scheduler_command)
 def scheduler_status_command() -> None:
-    """Say what works for this base in the background: the index job that runs or ran last, how far it is, its last error, the
-    command that goes on (`next`) where it stopped, who holds the lock, how many vectors are pending, and which `server` answers.
-    Exit 0."""
+    """Print the background work for this base. Shows the current or last index job, its progress, its last error
+    and the command that continues it (`next`). Also who holds the lock, how many vectors are pending, and which
+    `server` answers. Exit 0."""
     from duckkb.actions.caring import background
 
     status, notices = _read_status()
@@ -138,14 +140,14 @@ def _iter_leaves(value: Any, name: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 @verb("trust")
-@click.option("--show", is_flag=True, help="Print what would be accepted; change nothing.")
+@click.option("--show", is_flag=True, help="Print what you would accept; change nothing.")
 @click.option(
     "--model",
     metavar="MODEL",
-    help="Of another embedding model, as `index migrate --to` takes it, beside those of the base's own.",
+    help="Also accept the hosts and keys of another embedding model, given as for `index migrate --to`.",
 )
 def trust_command(show: bool, model: str | None) -> None:
-    """On this machine, for this base."""
+    """Applies to this base on this machine."""
     from duckkb.actions import folder
 
     out.emit(folder.trust(read_front_options().get("kb"), accept=not show, model=model))
@@ -153,7 +155,7 @@ def trust_command(show: bool, model: str | None) -> None:
 
 @group("skill")
 def skill_command() -> None:
-    """It is the page by which they know how to use duckkb; `duckkb --skill` prints it."""
+    """The skill is a page that teaches agents to use duckkb; `duckkb --skill` prints it."""
 
 
 @verb("install", group=skill_command)
@@ -162,7 +164,7 @@ def skill_command() -> None:
 )
 @options.force
 def skill_install_command(to: str | None, force: bool) -> None:
-    """Write DIR/duckkb/SKILL.md, which agents read. One that is there and differs stays, unless --force."""
+    """Write DIR/duckkb/SKILL.md, which agents read. A different file there stays, unless you give --force."""
     from duckkb.actions.agents import skill
 
     path, is_new = skill.install(*([to] if to else []), force=force)

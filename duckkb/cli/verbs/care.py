@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @verb("check", formats=tuple(CHECK), action="check")
 @parameters("since")
-@click.option("--staged", is_flag=True, help="Only what the staged change brings.")
+@click.option("--staged", is_flag=True, help="Report only findings of the staged change.")
 @options.fail_on
 @options.allow_shrink
 @options.allow_weaker
 def check_command(since: str | None, fail_on: Literal["error", "warning"], **given: bool) -> None:
-    """It is about bytes, JSON, order, schema, identities, ids, edges, days and sizes. Exit 1 on errors (or on warnings with --fail-on warning).
-    With --since or --staged only what the change brings or touches, and findings on the change itself: mass deletions, an
-    error unless --allow-shrink; rules by which changes are judged that are gone or weaker (E_GUARD); mass edits, renames, what
-    nobody sees, near duplicates. The default is --format text: lines for people, those that say the same of many records as
-    one, with a count and the first places; --format jsonl has each finding by itself, json both.
-    """
+    """Checks bytes, JSON, order, schemas, identities, ids, edges, days and sizes. Exit 1 on errors (or on warnings
+    with --fail-on warning). With --since or --staged reports only records that the change touches, and the
+    change itself: mass deletions (an error unless --allow-shrink), removed or weakened rules for changes
+    (E_GUARD), mass edits, renames, invisible characters, near duplicates. The default is --format text: lines
+    for people, where equal findings are one line with a count and the first places. --format jsonl has each
+    finding, json both."""
     from duckkb import app
 
     with report_missing_verdict():
@@ -65,9 +65,10 @@ def _print_findings(report: "CheckReport", form: str, fail_on: str) -> None:
 
 
 @verb("fmt")
-@click.option("--check", "check_only", is_flag=True, help="Change nothing; exit 1 if a file would change.")
+@click.option("--check", "check_only", is_flag=True, help="Change nothing; exit 1 if any file would change.")
 def fmt_command(check_only: bool) -> None:
-    """Those that are not canonical or not sorted; hand-written lines are completed. Prints a `file` a line."""
+    """Rewrites parts that are not canonical or not sorted, and completes hand-written lines. Prints each as a
+    `file` line."""
     with report_missing_verdict() if check_only else nullcontext(), open_named_base() as kb:
         receipt = kb.fmt(check=check_only)
         out.files(receipt, updated=receipt.updated, deleted=receipt.deleted)
@@ -77,10 +78,10 @@ def fmt_command(check_only: bool) -> None:
 
 
 @base_verb("dedupe", tells=False)
-@click.option("--reassign", is_flag=True, help="Give the later of two records with one __id a free id.")
+@click.option("--reassign", is_flag=True, help="Give a free id to the later of two records with the same __id.")
 @options.dry_run
 def dedupe_command(kb: "KnowledgeBase", reassign: bool, dry_run: bool) -> None:
-    """Field by field; where both changed a field the later __updated_at wins."""
+    """Joins them field by field; where both changed a field, the later __updated_at wins."""
     receipt = kb.dedupe(reassign=reassign, dry_run=dry_run)
     if dry_run:
         out.patch(receipt)
@@ -92,15 +93,13 @@ def dedupe_command(kb: "KnowledgeBase", reassign: bool, dry_run: bool) -> None:
 @verb("recover")
 @options.one_of(
     "action",
-    (("--show",), "show", "Print what is left of an interrupted write; change nothing."),
-    (("--forward",), "forward", "Finish it; a file in a third state is kept aside."),
+    (("--show",), "show", "Print the remains of an interrupted write; change nothing."),
+    (("--forward",), "forward", "Finish the write; move a file in an unexpected state aside."),
     (("--abort",), "abort", "Undo it."),
 )
 def recover_command(action: Literal["show", "forward", "abort"] | None) -> None:
-    """Every command does this by itself when it can; this is for when it cannot.
-
-    A merge that was killed together with its git is taken back: its files become what HEAD has, and `duckkb merge` can begin anew.
-    """
+    """Commands recover by themselves where they can; use this where they cannot. A merge that was killed together
+    with its git is undone: its files return to HEAD, and you can run `duckkb merge` again."""
     from duckkb.actions import folder
 
     out.emit(folder.recover(read_front_options().get("kb"), action=action, lock_timeout=lock_timeout()))
@@ -108,7 +107,7 @@ def recover_command(action: Literal["show", "forward", "abort"] | None) -> None:
 
 @group("backup")
 def backup_command() -> None:
-    """The file has its history, and what no commit has."""
+    """The backup contains the history and all uncommitted work."""
 
 
 @verb("create", group=backup_command)
@@ -117,13 +116,13 @@ def backup_command() -> None:
 def backup_create_command(file: str | None, *, force: bool) -> None:
     """Save the base, its repository's history and its documents in FILE.
 
-    Without FILE it is NAME-TIME.duckkb.zip in the current folder, or, as that would be a new file of the repository, beside it
-    when the current folder lies inside.
+    The default FILE is NAME-TIME.duckkb.zip in the current folder; inside the repository it goes beside the
+    repository.
 
-    All branches, tags and stashes, what is staged, and each file that HEAD does not have as it is: changed, deleted, and in the
-    base's own folder new, but not what git ignores, unless it is truth or a document. Settings, hooks and remotes of git are not saved, nor what can be
-    made anew. Prints one line; `left_out` names what else is missing, and why.
-    """
+    Saves all branches, tags and stashes, the index, and each file that differs from HEAD. New files are saved
+    from the base's own folder; files that git ignores only if they are records or documents. Git settings,
+    hooks and remotes are not saved, nor derived files. Prints one line; `left_out` names everything else that
+    is missing, and why."""
     from duckkb.actions.backup.create import create
 
     line = create(prepare_unopened().root, file, force=force, lock_timeout=lock_timeout())
@@ -135,11 +134,9 @@ def backup_create_command(file: str | None, *, force: bool) -> None:
 @verb("verify", group=backup_command)
 @click.argument("file", type=options.PathName())
 def backup_verify_command(file: str) -> None:
-    """Say whether FILE is whole: its digest, each file, its history, and that its base loads. Exit 1 with what is wrong.
-
-    It is restored to a temporary folder. `errors` and `warnings` are those that `check` finds in the base; they are no fault of
-    the backup.
-    """
+    """Verify FILE: its digest, each file, its history, and that its base loads. Exits 1 with the problems. The test
+    restores it to a temporary folder. `errors` and `warnings` are what `check` finds in the base, not faults of
+    the backup."""
     from duckkb import app
 
     out.emit(app.verify_backup(file))
@@ -148,21 +145,17 @@ def backup_verify_command(file: str) -> None:
 @verb("restore", group=backup_command)
 @click.argument("file", type=options.PathName())
 @click.argument("folder", required=False, type=options.PathName(written=True))
-@click.option(
-    "--force", is_flag=True, help="Take the place of a folder that exists, which is kept as FOLDER.before-TIME."
-)
+@click.option("--force", is_flag=True, help="Replace an existing folder, which is kept as FOLDER.before-TIME.")
 def backup_restore_command(file: str, folder: str | None, *, force: bool) -> None:
-    """Make FOLDER of a backup (the current folder gets one that is called as the one that was saved).
-
-    A base in a part of a repository comes back with the repository. Nothing is at FOLDER before all of it is.
-    """
+    """Restore a backup to FOLDER (by default a folder of the saved name in the current one). A base inside a larger
+    repository is restored with that repository. FOLDER appears only when it is complete."""
     from duckkb import app
 
     line = app.restore_backup(file, folder, force=force, lock_timeout=lock_timeout())
     out.emit(line)
     if line["before"]:
-        printed.note(f"what was there before is now {line['before']}")
+        printed.note(f"the previous folder is now {line['before']}")
     if line["repair"]:
-        printed.note(f"work trees that are linked with it look for it under its old name: {line['repair']}")
+        printed.note(f"linked work trees still refer to its old name: {line['repair']}")
     if line["commit"] or line["branch"]:
-        printed.note("settings, hooks and remotes of git are in no backup: set what you need anew")
+        printed.note("backups do not contain git settings, hooks and remotes: set them up again")

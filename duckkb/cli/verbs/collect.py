@@ -19,15 +19,17 @@ _name = click.argument("name")
 
 @group("col")
 def col_command() -> None:
-    """A collection has records of one kind under a policy that says how they are indexed and searched."""
+    """A collection holds records of one kind; its policy sets how they are indexed and searched."""
 
 
 @base_verb("init", group=col_command)
 @_name
-@click.option("--policy", required=True, metavar="POLICY", help="How it is indexed; `duckkb policy list`.")
+@click.option(
+    "--policy", required=True, metavar="POLICY", help="The policy for indexing and search; see `duckkb policy list`."
+)
 @click.option("--params", metavar="JSON", help="Parameters of the policy, as a JSON object.")
 def col_init_command(kb: "KnowledgeBase", name: str, *, policy: str, params: str | None) -> Mapping[str, Any]:
-    """Make a collection. The policy as it is now is written to ontology/collections/NAME.yaml.
+    """Create a collection. Its current policy is written to ontology/collections/NAME.yaml.
 
     \b
     duckkb col init notes --policy knowledge-base
@@ -62,13 +64,13 @@ def col_list_command(kb: "KnowledgeBase") -> Any:
 @base_verb("show", group=col_command, reads=True)
 @_name
 def col_show_command(kb: "KnowledgeBase", name: str) -> Any:
-    """Print one collection: policy, records, fields as they are stored, and how they are searched."""
+    """Print one collection: policy, records, stored fields, and how they are searched."""
     return kb.collections.show(name)
 
 
 @base_verb("rm", group=col_command)
 @_name
-@click.option("--yes", is_flag=True, help="Also where it holds records.")
+@click.option("--yes", is_flag=True, help="Also delete a collection that holds records.")
 def col_rm_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> Mapping[str, Any]:
     """Delete a collection's files and its definition, in one write."""
     return _describe_change(kb.collections.remove(name, confirmed=yes))
@@ -93,7 +95,7 @@ def col_snapshot_command(kb: "KnowledgeBase", name: str, file: str, *, force: bo
 
 @base_verb("restore", group=col_command)
 @click.argument("file", type=PathName())
-@click.option("--as", "name", metavar="NAME", help="Under another name.")
+@click.option("--as", "name", metavar="NAME", help="Restore under another name.")
 def col_restore_command(kb: "KnowledgeBase", file: str, *, name: str | None) -> Mapping[str, Any]:
     """Put a snapshot back, byte for byte; every line and checksum is verified first."""
     return _describe_change(kb.collections.restore(file, name=name))
@@ -105,32 +107,32 @@ def _describe_change(change: "Changed") -> Mapping[str, Any]:
 
 @group("policy")
 def policy_command() -> None:
-    """They say, as data, how records are indexed and searched."""
+    """Policies define how records are indexed and searched."""
 
 
 @base_verb("list", group=policy_command, reads=True, under="policies")
 def policy_list_command(kb: "KnowledgeBase") -> Any:
-    """Print every policy: name, description, parameters, and the file it stands in."""
+    """Print every policy: name, description, parameters and file."""
     return kb.collections.policies()
 
 
 @base_verb("show", group=policy_command, reads=True)
 @_name
 def policy_show_command(kb: "KnowledgeBase", name: str) -> Any:
-    """Print one policy as it is written."""
+    """Print the source of one policy."""
     return kb.collections.policy(name)
 
 
 @base_verb("check", group=policy_command, under="policies")
 @click.argument("files", metavar="[FILE]...", nargs=-1, type=PathName())
 def policy_check_command(kb: "KnowledgeBase", files: tuple[str, ...]) -> Any:
-    """Check policies in YAML files before they go to ontology/, or those of the base; print each that is sound."""
+    """Check policies in YAML files, or those of the base; print each valid one."""
     return kb.collections.check_policies(*files)
 
 
 @group("migrate")
 def migrate_command() -> None:
-    """What it is taken from is never changed, and a second run adds nothing."""
+    """The source is never changed, and a second run adds nothing."""
 
 
 @verb("chroma", group=migrate_command)
@@ -139,12 +141,13 @@ def migrate_command() -> None:
     "--collection", "names", multiple=True, metavar="NAME", help="Only this collection of Chroma; repeatable."
 )
 @click.option("--update", is_flag=True, help="Also change records that differ, in the fields that Chroma has.")
-@click.option("--dry-run", is_flag=True, help="Write nothing; say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Write nothing; print what would be done.")
 def migrate_chroma_command(file: str, **how: Any) -> None:
-    """Make a collection of each one in a local Chroma: FILE is its chroma.sqlite3, or the folder of that.
+    """Import each collection of a local Chroma: FILE is its chroma.sqlite3, or the folder of that file.
 
-    Ids, documents (`content`) and metadata become records under the policy knowledge-base. Vectors are made anew by the
-    base's own model; what Chroma says of a collection as a whole stays behind. Each collection is written whole or not at all.
+    Ids, documents (`content`) and metadata become records under the policy knowledge-base. The base's own model
+    makes new vectors; metadata of whole collections is not imported. Each collection is written completely or
+    not at all.
 
     \b
     duckkb migrate chroma ./chroma
@@ -171,17 +174,17 @@ def _print_migrations(collections: "Iterable[MigratedCollection]") -> Iterator[M
 
 @base_verb("openclaw", group=migrate_command)
 @click.argument("folder", type=PathName())
-@click.option("--name", metavar="NAME", help="Without it, the name of the folder.")
+@click.option("--name", metavar="NAME", help="Default: the name of the folder.")
 def migrate_openclaw_command(kb: "KnowledgeBase", folder: str, *, name: str | None) -> Mapping[str, Any]:
-    """Have the memory of an OpenClaw workspace be a document collection: MEMORY.md and memory/**/*.md. Nothing is copied.
-
-    Its sessions and its indices (~/.openclaw/agents/ID/sessions and qmd) are no part of a workspace and stay as they are;
-    transcripts that it exported as Markdown can be added by `duckkb collection add ~/.openclaw/agents/ID/qmd/sessions`.
+    """Use the memory of an OpenClaw workspace (MEMORY.md and memory/**/*.md) as a document collection. Nothing is
+    copied. Its sessions and indices (~/.openclaw/agents/ID/sessions and qmd) are not part of a workspace and
+    stay unchanged. Add transcripts exported as Markdown with `duckkb collection add
+    ~/.openclaw/agents/ID/qmd/sessions`.
 
     \b
     duckkb migrate openclaw ~/.openclaw/workspace --name memory
     """
     collection = kb.migrate.openclaw(folder, name=name)
     if not collection["added"]:
-        printed.note(f"{collection['folder']} is the collection {collection['name']} already")
+        printed.note(f"{collection['folder']} is already the collection {collection['name']}")
     return collection

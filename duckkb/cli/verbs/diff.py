@@ -49,35 +49,31 @@ class _WithNames(ActionCommand):
 )
 @click.argument("range", required=False, metavar="[BASE[..HEAD|...HEAD]] [-- TYPE[:IDENTITY]...]")
 @click.option("--staged", is_flag=True, help="Compare with the index.")
-@click.option("--worktree", is_flag=True, help="Compare with the files as they are (the default without a HEAD).")
-@click.option("--stat", is_flag=True, help="Print numbers by type alone.")
-@click.option(
-    "--full", is_flag=True, help="Print all of it: every record, and long texts not just around what changed."
-)
+@click.option("--worktree", is_flag=True, help="Compare with the current files (the default without a HEAD).")
+@click.option("--stat", is_flag=True, help="Print only the numbers by type.")
+@click.option("--full", is_flag=True, help="Print everything: all records, and long texts in full.")
 @click.option(
     "-w", "--where", metavar="CONDITION", default="", help="Records that satisfy this filter in either version."
 )
 @parameters("ops", "ignore")
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
-@click.option("--exit-code", is_flag=True, help="Exit 1 where something changed.")
+@click.option("--exit-code", is_flag=True, help="Exit 1 if anything changed.")
 @click.option("--fail-on", type=click.Choice(["error", "warning"]), help="Exit 1 on findings of the change.")
 @options.allow_shrink
 @parameters(
     "budget",
     default=None,
     metavar="BYTES",
-    help="The most that is printed (1,000,000; markdown 60,000, html 100,000,000; patch and github are whole).",
+    help="Maximum output in bytes (1,000,000; markdown 60,000, html 100,000,000; patch and github have no limit).",
 )
 @parameters("after", metavar="CURSOR")
 @options.allow_weaker
 def diff_command(range: str | None, **given: Any) -> None:
-    """Records are found by __id: moves between files are no change.
-
-    BASE is compared with the files as they are, BASE..HEAD are two commits, BASE...HEAD compares HEAD with the commit in
-    which the two part; without any, HEAD. Names behind -- choose types or records. The default is --format text. What does
-    not fit into the budget is counted, and the command that goes on is named: as the last line of text, markdown and jsonl,
-    in `next` of json, on stderr for the others.
-    """
+    """Records are matched by __id, so moves between files are no change. BASE compares a commit with the current
+    files, BASE..HEAD two commits, BASE...HEAD the merge base with HEAD. The default is HEAD. Names after --
+    select types or records. The default is --format text. Records beyond the budget are counted, with the
+    command that continues: in the last line of text, markdown and jsonl, in `next` of json, otherwise on
+    stderr."""
     from duckkb import app
 
     only = click.get_current_context().meta.get(_ONLY, ())
@@ -113,16 +109,14 @@ def note_undone(range: str | None, verb: str) -> None:
 
 @base_verb("apply", tells=False)
 @click.argument("patch", metavar="PATCH|-", type=options.PathName())
-@click.option("--reverse", is_flag=True, help="Undo the patch: from its newer version to the older one.")
+@click.option("--reverse", is_flag=True, help="Reverse the patch, from its newer version to the older one.")
 @click.option("--check", "check_only", is_flag=True, help="Write nothing; exit 1 if the patch does not apply.")
 @options.dry_run
 @options.allow_shrink
 def apply_command(kb: "KnowledgeBase", patch: str, check_only: bool, dry_run: bool, **asked: bool) -> None:
-    """It is one of `duckkb diff --format patch`: what it says of the older version must be what is stored.
-
-    Records that are not as the patch has them are named, all at once, and nothing is written (exit 1). Otherwise the files
-    hold what they held in the newer version, byte for byte. Prints one line: what was written.
-    """
+    """The patch comes from `duckkb diff --format patch`, and its older version must match the stored records. If
+    records differ, all of them are named and nothing is written (exit 1). Otherwise the files become those of
+    the newer version, byte for byte. Prints one line with what was written."""
     data = sys.stdin.buffer.read() if patch == "-" else patch
     receipt = kb.apply_patch(data, dry_run=dry_run or check_only, **asked)
     if dry_run:
@@ -168,7 +162,7 @@ def _find_links(comparison: "Diff") -> "ForgeLinks | None":
 def _choose_budget(form: str, arguments: dict[str, Any]) -> int:
     budget = DIFF[form].budget if form in DIFF else ROWS_BUDGET
     if budget is None and (arguments["budget"] or arguments["after"]):
-        raise click.UsageError(f"--format {form} is told whole; leave --budget and --after out")
+        raise click.UsageError(f"--format {form} is always complete; leave out --budget and --after")
     if arguments["budget"]:
         return int(arguments["budget"])
     return sys.maxsize if arguments["full"] or budget is None else budget
@@ -202,7 +196,7 @@ def _print_rows(comparison: "Diff", options: "DiffOptions") -> None:
     rows = page.fit(page.changes, _make_row, lambda row: size(dumps(row)))
     out.lines(rows, ("op", "type", "identity", "was", "fields", "path", "line"))
     if page.left:
-        printed.note(f"{page.left:,} records are not shown yet: {page.next}")
+        printed.note(f"{page.left:,} more records: {page.next}")
 
 
 def _print_numbers(range: str | None, arguments: dict[str, Any]) -> None:
@@ -227,7 +221,7 @@ def _print_stat(form: str, counts: "Numbers") -> None:
 
 def _require_text(form: str) -> None:
     if form != "text":
-        raise click.UsageError(f"--stat prints numbers as text; leave --format {form} out (json has them in `summary`)")
+        raise click.UsageError(f"--stat prints text; leave out --format {form} (json has the numbers in `summary`)")
 
 
 def _should_color(choice: str) -> bool:

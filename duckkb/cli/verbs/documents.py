@@ -24,12 +24,12 @@ _MOST_NAMED = 3
 _REASONS = {
     "hidden": "the name begins with a dot (`hidden: true` reads it)",
     "gitignore": "a .gitignore names it (`gitignore: false` reads it)",
-    "repository": "a git repository of its own (`gitignore: false` reads it)",
-    "reserved": "a folder of this name is never read",
+    "repository": "a separate git repository (`gitignore: false` reads it)",
+    "reserved": "folders of this name are never read",
     "pattern": "the pattern does not match it",
     "ignore": "`ignore` names it",
-    "link": "a link, or no regular file",
-    "name": "no record can have this name",
+    "link": "a link, or not a regular file",
+    "name": "the name cannot be a record's name",
     "unreadable": "it cannot be read",
 }
 """Explanations of the reasons in `WalkNotes`."""
@@ -37,20 +37,20 @@ _REASONS = {
 
 @group("collection")
 def collection_command() -> None:
-    """Their documents are searched, compared and cited like any record."""
+    """Documents are searched, compared and cited like any record."""
 
 
 @base_verb("add", group=collection_command)
 @click.argument("path", type=PathName())
-@click.option("--name", metavar="NAME", help="Without it, the name of the folder.")
+@click.option("--name", metavar="NAME", help="Default: the name of the folder.")
 @click.option(
-    "--mask", "masks", multiple=True, metavar="GLOB", help="Which files, as in .gitignore (**/*.md); repeatable."
+    "--mask", "masks", multiple=True, metavar="GLOB", help="Pattern of files, as in .gitignore (**/*.md); repeatable."
 )
 def collection_add_command(
     kb: "KnowledgeBase", path: str, *, name: str | None, masks: tuple[str, ...]
 ) -> Mapping[str, Any]:
-    """Have the files of a folder be knowledge. The folder is written down in ontology/collections/NAME.yaml; one outside of
-    the base is known to this machine alone.
+    """Make the files of a folder a document collection. The folder is recorded in ontology/collections/NAME.yaml;
+    for a folder outside of the base only on this machine.
 
     \b
     duckkb collection add docs
@@ -60,12 +60,12 @@ def collection_add_command(
 
     collection = kb.documents.add(path, name=name, masks=masks)
     if not collection.records:
-        printed.note(f"no file in {path} matches {', '.join(masks) or '**/*.md'}; those that come later are read")
+        printed.note(f"no file in {path} matches {', '.join(masks) or '**/*.md'}; later files will be read")
     if not collection.records and (patterns := readable_patterns(collection.left_out, masks)):
         name_options = ["--name", name] if name is not None else []
         again = ["duckkb", "collection", "add", path, *name_options, *(f"--mask={pattern}" for pattern in patterns)]
         remove = ["duckkb", "collection", "remove", collection.name]
-        printed.note(f"to read what is there: {shlex.join(remove)} && {shlex.join(again)}")
+        printed.note(f"to read the existing files: {shlex.join(remove)} && {shlex.join(again)}")
     if not collection.files:
         _note_outside(kb, path, collection.name, masks)
     for reason, count in _count_reasons(collection.left_out).items():
@@ -77,18 +77,18 @@ def collection_add_command(
 
 def _note_outside(kb: "KnowledgeBase", path: str, name: str, masks: tuple[str, ...]) -> None:
     """Print how other clones can get a folder that only this machine knows."""
-    printed.note(f"{path} lies outside of the base: this machine alone reads it, and no clone has {name}")
+    printed.note(f"{path} is outside of the base: only this machine reads it, and clones do not have {name}")
     place = kb.root / Path(path).resolve().name
     inside = place.name if kb.root.samefile(".") else str(place)
     if not place.exists():
         again = ["duckkb", "collection", "add", inside, "--name", name, *(f"--mask={pattern}" for pattern in masks)]
         steps = [["duckkb", "collection", "remove", name], ["cp", "-r", path, inside], again]
-        printed.note(f"to have it in the base: {' && '.join(map(shlex.join, steps))}")
+        printed.note(f"to move it into the base: {' && '.join(map(shlex.join, steps))}")
 
 
 @base_verb("list", group=collection_command, reads=True, under="collections")
 def collection_list_command(kb: "KnowledgeBase") -> Any:
-    """Print each collection: name, folder, documents, bytes, whether it is included in searches."""
+    """Print each collection: name, folder, documents, bytes, and whether searches include it."""
     return kb.documents.list()
 
 
@@ -101,9 +101,9 @@ def collection_show_command(kb: "KnowledgeBase", name: str) -> Any:
 
 @base_verb("remove", group=collection_command)
 @_name
-@click.option("--yes", is_flag=True, help="Also a graph of code that has records.")
+@click.option("--yes", is_flag=True, help="Also remove a code graph that has records.")
 def collection_remove_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> Mapping[str, Any]:
-    """Forget a collection. Its files stay where they are; a graph that `arch` imported goes with its records."""
+    """Remove a collection. Its files stay; for a graph that `arch` imported its records are deleted."""
     return _describe_change(kb.documents.remove(name, confirmed=yes))
 
 
@@ -111,7 +111,7 @@ def collection_remove_command(kb: "KnowledgeBase", name: str, *, yes: bool) -> M
 @_name
 @click.argument("new")
 def collection_rename_command(kb: "KnowledgeBase", name: str, new: str) -> Mapping[str, Any]:
-    """Give a collection another name; its folder keeps its own."""
+    """Rename a collection; its folder keeps its name."""
     return _describe_change(kb.documents.rename(name, new))
 
 
@@ -119,21 +119,22 @@ def collection_rename_command(kb: "KnowledgeBase", name: str, new: str) -> Mappi
 @_name
 @click.argument("command", required=False)
 def collection_update_cmd_command(kb: "KnowledgeBase", name: str, command: str | None) -> Mapping[str, Any]:
-    """Set what `update` runs in the folder first, or, without a command, nothing. It runs once `duckkb trust` accepted it."""
+    """Set the command that `update` runs in the folder first; without a command, none. It runs once you have
+    accepted it with `duckkb trust`."""
     return _describe_change(kb.documents.update_command(name, command))
 
 
 @base_verb("include", group=collection_command)
 @_name
 def collection_include_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
-    """Have searches that name no collection ask this one."""
+    """Include a collection in searches that name none."""
     return _describe_change(kb.documents.include(name))
 
 
 @base_verb("exclude", group=collection_command)
 @_name
 def collection_exclude_command(kb: "KnowledgeBase", name: str) -> Mapping[str, Any]:
-    """Leave a collection out of searches that do not name it with -c."""
+    """Exclude a collection from searches that do not name it with -c."""
     return _describe_change(kb.documents.include(name, False))
 
 
@@ -148,14 +149,14 @@ def _describe_change(change: "Changed") -> Mapping[str, Any]:
 
 @group("context")
 def context_command() -> None:
-    """It stands beside each of their documents."""
+    """The description appears with each document of the folder."""
 
 
 @base_verb("add", group=context_command)
 @click.argument("place", metavar="[PATH] TEXT", type=PathName())
 @click.argument("text", required=False, metavar="")
 def context_add_command(kb: "KnowledgeBase", place: str, text: str | None) -> Mapping[str, Any]:
-    """Say what a folder is about; `/` stands for all collections, and without PATH the working directory is meant.
+    """Describe a folder. `/` means all collections; the default PATH is the working directory.
 
     \b
     duckkb context add docs/runbooks "What to do when something breaks"
@@ -167,14 +168,14 @@ def context_add_command(kb: "KnowledgeBase", place: str, text: str | None) -> Ma
 
 @base_verb("list", group=context_command, reads=True, under="contexts")
 def context_list_command(kb: "KnowledgeBase") -> Any:
-    """Print what is said of each folder."""
+    """Print the description of each folder."""
     return kb.documents.contexts()
 
 
 @base_verb("rm", group=context_command)
 @click.argument("place", metavar="PATH", type=PathName())
 def context_rm_command(kb: "KnowledgeBase", place: str) -> Mapping[str, Any]:
-    """Take back what is said of a folder."""
+    """Remove the description of a folder."""
     return _describe_context(kb.documents.remove_context(place))
 
 
@@ -187,7 +188,7 @@ _graph = parameters("graph", action="arch_status")
 
 @group("arch")
 def arch_command() -> None:
-    """Its nodes and edges are records. A command that config.yaml names (`arch.command`) writes it; without one there is none."""
+    """Its nodes and edges are records. The command `arch.command` in config.yaml writes the graph."""
 
 
 action_verb("arch_status", "status", arch_command)
@@ -203,7 +204,7 @@ def arch_query_command(question: str) -> None:
         hints = kb.run("arch_query", {"question": question})["hints"]
         out.tell(kb.notices)
         if not hints:
-            message = "nothing in the graph has a name that the question has"
+            message = "no name in the graph occurs in the question"
             out.raise_no_results({"hints": []}, message, "duckkb arch status")
         out.lines(hints, under="hints")
 
@@ -212,7 +213,7 @@ def arch_query_command(question: str) -> None:
 @_graph
 @options.allow_shrink
 def arch_build_command(kb: "KnowledgeBase", graph: str, *, allow_shrink: bool) -> Mapping[str, Any]:
-    """Run the command, once `duckkb trust` has accepted it, and make the records those of the graph that it writes."""
+    """Run the command, once accepted with `duckkb trust`, and import the graph that it writes."""
     return _print_build(kb.arch.build(graph, allow_shrink=allow_shrink))
 
 
@@ -221,7 +222,7 @@ def arch_build_command(kb: "KnowledgeBase", graph: str, *, allow_shrink: bool) -
 @_graph
 @options.allow_shrink
 def arch_import_command(kb: "KnowledgeBase", file: str, graph: str, *, allow_shrink: bool) -> Mapping[str, Any]:
-    """Make the records those of a graph in a file: node-link JSON, as networkx and graphify write it. Nothing is run.
+    """Import a graph from a file: node-link JSON, as networkx and graphify write it. Runs no command.
 
     \b
     duckkb arch import graphify-out/graph.json
@@ -233,7 +234,7 @@ def arch_import_command(kb: "KnowledgeBase", file: str, graph: str, *, allow_shr
 @_graph
 @options.allow_shrink
 def arch_refresh_command(kb: "KnowledgeBase", graph: str, *, allow_shrink: bool) -> Mapping[str, Any]:
-    """Build where the code, or the records of the graph, changed since the last build on this machine; else do nothing."""
+    """Build the graph if the code or its records changed since the last build on this machine."""
     built = kb.arch.refresh(graph, allow_shrink=allow_shrink)
     return {"name": graph, "built": False} if built is None else _print_build(built)
 
@@ -247,9 +248,9 @@ def _print_build(graph: "ArchImport") -> Mapping[str, Any]:
 
 @base_verb("ls", reads=True, under="documents")
 @click.argument("place", required=False, default="", metavar="[COLLECTION[/PREFIX]]")
-@click.option("--long", is_flag=True, help="Also what was found when each file was read.")
+@click.option("--long", is_flag=True, help="Also print how each file was read.")
 def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
-    """With a PREFIX those of a folder in it."""
+    """A PREFIX selects a folder of the collection."""
     return kb.ls(place, long=long) if place else kb.documents.list()
 
 
@@ -258,29 +259,29 @@ def ls_command(kb: "KnowledgeBase", place: str, *, long: bool) -> Any:
 @click.option(
     "--pull",
     is_flag=True,
-    help="`git pull --ff-only` first, where a folder is a git work tree with an upstream branch.",
+    help="Run `git pull --ff-only` first in folders that are git work trees with an upstream branch.",
 )
-@click.option("--arch-refresh", is_flag=True, help="Then `duckkb arch refresh`.")
+@click.option("--arch-refresh", is_flag=True, help="Run `duckkb arch refresh` afterwards.")
 def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) -> None:
     from duckkb.errors import Refused
     from duckkb.review.reports.markup import many
 
     if any("=" in name or name.lstrip().startswith("{") for name in names):
-        raise click.UsageError("collections are updated by name; `duckkb put` changes records")
+        raise click.UsageError("`update` takes names of collections; `duckkb put` changes records")
     with open_named_base() as kb:
         result = kb.update(names, pull=pull)
         _tell(result)
         if arch_refresh and (built := kb.arch.refresh()) is not None:
             out.tell(built.notices)
-            printed.note(f"the graph of the code has {built.nodes:,} nodes and {built.edges:,} edges now")
+            printed.note(f"the code graph now has {built.nodes:,} nodes and {built.edges:,} edges")
         out.tell(entry for entry in kb.notices if entry.code != "E_SOURCE_MISSING")  # reported below
         if result.refused:
             missing = [entry for entry in result.refused if entry.code == "E_SOURCE_MISSING"]
             unread = [entry for entry in result.refused if entry.code == "E_EXTRACT"]
             failures = [entry for entry in result.refused if entry not in missing and entry not in unread]
             messages = [entry.message for entry in failures]
-            messages += [f"the folder of {entry.type} is not there: {entry.path}" for entry in missing]
-            messages += [f"{many(len(unread), 'file')} could not be read whole"] if unread else []
+            messages += [f"the folder of {entry.type} is missing: {entry.path}" for entry in missing]
+            messages += [f"{many(len(unread), 'file')} could not be read completely"] if unread else []
             remedy = next((entry.remedy for entry in (*failures, *missing)), "")
             raise Refused("; ".join(messages), code=result.refused[0].code, suggestion=remedy, findings=result.refused)
 
@@ -288,10 +289,8 @@ def update_command(names: tuple[str, ...], *, pull: bool, arch_refresh: bool) ->
 @verb("watch")
 @click.argument("names", metavar="[COLLECTION]...", nargs=-1)
 def watch_command(names: tuple[str, ...]) -> None:
-    """It ends by Ctrl-C, which is exit code 0. Needs the extra `documents`.
-
-    One process watches a base; another one waits until it ends. Commands that collections name do not run.
-    """
+    """Ctrl-C ends it with exit code 0. Needs the extra `documents`. Only one process watches a base; a second one
+    waits. It does not run the commands of collections."""
     with stop.await_stop(), open_named_base() as kb:
         kb.watch(names, _tell)
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     help="A question as a vector: a JSON array of numbers, or as `embed` prints it.",
 )
 @parameters("explain", "provenance", "fields", "full")
-@click.option("--no-chunk", is_flag=True, help="Do not say where in a longer text it was found.")
+@click.option("--no-chunk", is_flag=True, help="Do not print the position within longer texts.")
 @parameters("at")
 @options.backend
 def find_command(
@@ -60,23 +60,18 @@ def find_command(
     duckkb find concept "倒数排名融合" -m -l 3
     duckkb find concept -w "topic = 'storage' AND name LIKE 'P%'"
 
-    Without a flag the type's policy decides; with both words and vectors that is hybrid. With --vector alone the search is by that vector, with a query
-    as well it is hybrid, by the query's words and that vector.
+    Without a flag the type's policy decides; if it has both words and vectors, the search is hybrid. --vector
+    alone searches by that vector; with a query the search is hybrid, by the query's words and that vector.
 
-    A line is the record with _type, _etag, _engine and _score (of a collection, where words and meaning were fields, _scores
-    too), and _chunk where the best piece is a part of a longer text. A long text is its lines that fit the question
-    (_partial names such fields); of a document it begins at _line of its file.
-    --full prints whole texts, `duckkb get TYPE IDENTITY` those of one record. For an answer with its source --provenance prints the commit
-    of each record and its citation, which `duckkb get` resolves later too; `duckkb pack QUESTION` quotes passages with theirs.
-    --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed
-    only where they are named.
+    Each line is a record with _type, _etag, _engine and _score, for collections also _scores. _chunk is the best piece of a longer text. Long texts are cut to the lines that fit the question (_partial names these fields); in a document they begin at _line of its file. --full prints whole texts, `duckkb get TYPE IDENTITY` those of one record. --provenance adds the commit and citation of each record, which `duckkb get` resolves later too. `duckkb pack QUESTION` quotes passages with citations.
+    --fields +_chunk,_scores,__id,__updated_at prints more, --fields id,_score less; vectors that callers gave are printed only if named.
     """
     if how["mode"] == "similar" and query is None and vector is None:
         query = out.read_text().strip() if not sys.stdin.isatty() else None
     if vector is not None and vector.lstrip().startswith("["):
         ctx = click.get_current_context()
         (param,) = (parameter for parameter in ctx.command.params if parameter.name == "vector")
-        raise click.BadParameter("a vector stands in a file, or comes on stdin (-)", ctx, param)
+        raise click.BadParameter("give the vector in a file, or on stdin (-)", ctx, param)
     with open_named_base(first_filter=how["where"], at=at, reads=True) as kb:
         near = kb.vector_input(vector, stdin=sys.stdin.buffer) if vector is not None else None
         result = kb.find(type_name, query, vector=near, **how)
@@ -109,9 +104,8 @@ def pack_command(question: str | None, *, at: str | None, **asked: Any) -> None:
     duckkb pack "how are ranked lists joined" --budget 2000
     duckkb pack "how do we roll back a release" -t runbooks --json
 
-    `duckkb get URI` resolves a citation also when the record was changed since. The same state of the base, question and
-    pipeline give the same bytes. What had no room is counted; with --json the first of it is listed.
-    """
+    `duckkb get URI` resolves a citation even after the record changed. The same base, question and pipeline
+    give the same bytes. Omitted results are counted; --json lists the first of them."""
     from duckkb.actions.answering.context_pack import convert_pack_to_object
 
     text = _read_question(question)
@@ -142,9 +136,11 @@ def _read_question(argument: str | None) -> str:
 @click.argument("question", required=False)
 @parameters("model", "types", "budget", "limit")
 @click.option(
-    "--stream", is_flag=True, help="Print the answer as it comes; with --json an event a line, the whole last."
+    "--stream",
+    is_flag=True,
+    help="Print the answer as it arrives; with --json one event per line, the whole answer last.",
 )
-@click.option("--strict", is_flag=True, help="Exit with 1 where a sentence is marked as unsupported.")
+@click.option("--strict", is_flag=True, help="Exit 1 if a sentence is marked as unsupported.")
 @parameters("at")
 @options.backend
 def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | None, **how: Any) -> None:
@@ -153,9 +149,8 @@ def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | N
     duckkb ask "合并冲突怎么解决" --strict --json
     duckkb ask "which settings stop a mass deletion" -t Setting --stream
 
-    Where the base has too little, exit 1 (E_NO_EVIDENCE). What is held against the texts are citations, quotations, code, numbers,
-    names and denials. An answer that stops in the middle is printed, and exits with 1 (E_ANSWER_CUT).
-    """
+    Exits 1 if the base has not enough evidence (E_NO_EVIDENCE). Citations, quotations, code, numbers, names and
+    denials are checked against the texts. An incomplete answer is printed, and exits 1 (E_ANSWER_CUT)."""
     from duckkb.actions.answering.ask import convert_answer_to_object
     from duckkb.cli import answers
 
@@ -179,9 +174,10 @@ def ask_command(question: str | None, *, stream: bool, strict: bool, at: str | N
 @parameters("limit", "timeout")
 @options.backend
 def sql_command(statement: str | None, limit: int, timeout: float) -> None:
-    """It is an argument, or comes on stdin. Tables: one per node type and edge label, search_index, search_cache. `duckkb schema --sql` shows them."""
+    """Give the statement as an argument or on stdin. Tables: one per node type and edge label, search_index,
+    search_cache. `duckkb schema --sql` shows them."""
     if statement is None and sys.stdin.isatty():
-        raise click.UsageError("give a statement, as an argument or on stdin")
+        raise click.UsageError("give a statement as an argument or on stdin")
     text = statement if statement not in (None, "-") else out.read_text()
     with open_named_base(first_filter=text, reads=True) as kb:
         result = kb.sql(text or "", limit=limit, timeout=timeout)
@@ -199,7 +195,7 @@ def sql_command(statement: str | None, limit: int, timeout: float) -> None:
 
 @group("graph")
 def graph_command() -> None:
-    """Records are joined by edges, by citations, and by what they mean."""
+    """Records are linked by edges, by citations, and by similar meaning."""
 
 
 @base_verb("neighbors", group=graph_command, reads=True, tells=False, action="neighbors")
@@ -217,7 +213,7 @@ def neighbors_command(
         out.raise_no_results(whole, "no neighbors", _suggest_walk(kb, type_name, identity, walk))
     out.lines(_project_steps(kb, result, fields, full), under="records", truncated=result.truncated, next=result.next)
     if result.truncated:
-        on = f", or go on with --after {shell_word(result.next)}" if result.next else ""
+        on = f", or continue with --after {shell_word(result.next)}" if result.next else ""
         printed.notice("W_TRUNCATED", f"stopped at {len(result.records)} records", f"raise --limit{on}")
 
 
@@ -253,7 +249,7 @@ def _suggest_walk(kb: "KnowledgeBase", type_name: str, identity: str, walk: Mapp
 def near_command(
     kb: "KnowledgeBase", type_name: str, identity: str, *, fields: FieldChoice | None, full: bool, **how: Any
 ) -> None:
-    """`_score` is the mean, over the chunks of the record, of the cosine to the best chunk of the other."""
+    """`_score` is the mean, over the record's chunks, of the cosine to the best chunk of the other record."""
     result = kb.near(type_name, identity, **how)
     out.tell([*kb.notices, *result.notices])
     lines = project_listed(kb, result.records, fields, full=full, of=type_name, own_fields=(*OF_STEPS, "_score"))
@@ -311,8 +307,8 @@ def _project_steps(
 
 @verb("embed")
 @click.argument("text", required=False)
-@click.option("--batch", is_flag=True, help="The argument is a JSON array of strings; a line each.")
-@click.option("--passage", is_flag=True, help="As stored text, not as a question.")
+@click.option("--batch", is_flag=True, help="Read a JSON array of strings; print one line for each.")
+@click.option("--passage", is_flag=True, help="Embed as stored text, not as a question.")
 @click.option("--input-file", metavar="FILE", type=options.PathName(), help="Take the text from a file.")
 def embed_command(text: str | None, *, batch: bool, passage: bool, input_file: str | None) -> None:
     """It is a JSON array of float32 values, each 8 hex digits, big-endian (1.0 is "3f800000").
@@ -322,15 +318,14 @@ def embed_command(text: str | None, *, batch: bool, passage: bool, input_file: s
     duckkb embed --batch '["one text", "another"]' --passage
     duckkb embed --input-file page.txt --json
 
-    The text comes from the argument, a file, or stdin where neither is given. What is longer than the model reads is cut
-    (512 tokens of the offline model, with its prefix and marks), and stderr says how many tokens it had. An endpoint
-    does not tell its limit: it gets whole texts. With --json one object: embedding (embeddings), model, usage.
-    """
+    The text comes from the argument, a file, or stdin. Longer texts are cut to the model's limit (512 tokens
+    for the offline model, with prefix and marks), and stderr reports their number of tokens. An endpoint
+    reports no limit, so it gets whole texts. With --json one object: embedding (embeddings), model, usage."""
     if text is not None and input_file is not None:
         raise click.UsageError("give a text or --input-file, not both")
     out.only_json("a vector")
     if text is None and input_file is None and sys.stdin.isatty():
-        raise click.UsageError("give a text, --input-file FILE, or a text on stdin")
+        raise click.UsageError("give a text as an argument, with --input-file FILE, or on stdin")
     with open_named_base() as kb:
         texts = kb.embed_input(text, input_file, batch=batch, stdin=sys.stdin.buffer)
         answer = kb.embed(texts, passage=passage)

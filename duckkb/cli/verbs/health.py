@@ -19,11 +19,9 @@ if TYPE_CHECKING:
 @verb("doctor")
 @options.fail_on
 def doctor_command(fail_on: Literal["error", "warning"]) -> None:
-    """It changes nothing.
-
-    One line a check: `check`, `status` (ok, warning, error, skipped), `message`, `remedy`. It runs the embedding model
-    and tries DuckDB and Tantivy. Exit 1 on errors (or on warnings with --fail-on warning).
-    """
+    """Changes nothing. Prints one line per check: `check`, `status` (ok, warning, error, skipped), `message`,
+    `remedy`. It also tries the embedding model, DuckDB and Tantivy. Exit 1 on errors (or on warnings with
+    --fail-on warning)."""
     from duckkb import app
 
     root, form = read_front_options().get("kb"), choose_format()
@@ -43,22 +41,19 @@ def doctor_command(fail_on: Literal["error", "warning"]) -> None:
 @base_verb("growth", action="growth")
 @parameters("limit", "timeout", "at")
 def growth_command(kb: "KnowledgeBase", **how: Any) -> Any:
-    """`types` are as they are now, `commits` come the oldest first.
-
-    Commits are counted once, by what changed between them. Looked at are those on the line of first parents that touched records, at most
-    --limit of them; what is not done in time is counted (`left`), and goes on with the next call. Prints one object, as jsonl or json alone.
-    """
+    """`types` are the current sizes; `commits` start with the oldest. Covers commits on the first-parent line that
+    changed records, at most --limit of them. Commits that do not fit into the time are counted (`left`), and
+    the next call continues. Prints one object, as jsonl or json."""
     out.only_json("an account of growth")
     return kb.growth(**how)
 
 
 @verb("repair")
 @click.option("--check-only", is_flag=True, help="Change nothing; exit 1 if something needs repair.")
-@click.option("--all", "everything", is_flag=True, help="Drop all that is derived of this base, sound or not.")
+@click.option("--all", "everything", is_flag=True, help="Drop all derived state of this base, even if intact.")
 def repair_command(check_only: bool, everything: bool) -> None:
-    """Keeps cached rows whose checksums hold. Refuses while another process writes (--lock-timeout waits), and while a
-    write is unfinished, which `duckkb recover` ends. Prints one line: what was wrong and what was done.
-    """
+    """Keeps cached rows with valid checksums. Refuses while another process writes (--lock-timeout waits), or a
+    write is unfinished (`duckkb recover` ends it). Prints one line with the problems and the repairs."""
     from duckkb import app
 
     read_front_options().setdefault("lock_timeout", 0.0)
@@ -75,33 +70,28 @@ def repair_command(check_only: bool, everything: bool) -> None:
 
 
 @verb("cleanup")
-@click.option("--dry-run", is_flag=True, help="Remove nothing; print what would go.")
-@click.option("--now", is_flag=True, help="Also of bases that have been gone for less than a week.")
-@click.option("--limit", metavar="SIZE", help="Instead of this machine's limit: bytes, or 500 MB, 20 GB.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be removed.")
+@click.option("--now", is_flag=True, help="Also remove files of bases deleted within the last week.")
+@click.option("--limit", metavar="SIZE", help="Use this limit instead of the machine's: bytes, or 500 MB, 20 GB.")
 @click.option(
     "--unused-vectors",
     is_flag=True,
-    help="Also vectors of models that no base known here uses; they cost what embedding them cost.",
+    help="Also remove vectors of models that no known base uses; making them again has a cost.",
 )
 @click.option(
-    "--cache", is_flag=True, help="All tokens, vectors and models' answers, of all bases; they are made again."
+    "--cache", is_flag=True, help="Remove all tokens, vectors and answers of models, of all bases; they are made again."
 )
-@click.option("--sealed", is_flag=True, help="All that is sealed with a key (docs/encryption.md), whatever the key.")
+@click.option("--sealed", is_flag=True, help="Remove everything encrypted with any key (docs/encryption.md).")
 def cleanup_command(
     dry_run: bool, now: bool, limit: str | None, unused_vectors: bool, cache: bool, sealed: bool
 ) -> None:
-    """That is: of bases that have been gone for a week, of models of other versions, and tokens and vectors that were not used for
-    longest where all of it is larger than its limit.
-
-    What was derived of a base that is there stays (`duckkb repair --all` drops it), and data/ is never touched; what has
-    gone is made again when it is missed. Needs no base. The limit is 16 GB unless `cache_limit` in
-    XDG_STATE_HOME/duckkb/settings.json says otherwise. Prints one line: `home`, `limit`, `bytes` that it takes, `freed`,
-    what was `removed`, and what is kept of which `bases`.
-
-    After a switch to another model `--unused-vectors` lets those of the old one go; `--dry-run` names the models. Known are the
-    bases that have a folder below `home` (`bases`), and the one that this is run in; while one of them cannot be read, no
-    vector goes.
-    """
+    """Removes files of bases deleted a week ago, of other versions of models, and, above the limit, the tokens and
+    vectors unused for longest. Derived state of existing bases stays (`duckkb repair --all` drops it), and
+    data/ is never changed. Removed files are made again when needed. Needs no base. The limit is 16 GB, or
+    `cache_limit` in XDG_STATE_HOME/duckkb/settings.json. Prints one line: `home`, `limit`, `bytes` in use,
+    `freed`, `removed`, and the `bases` whose files are kept. After a switch to another model,
+    `--unused-vectors` removes the vectors of the old one; `--dry-run` names the models. Known bases are those
+    with a folder below `home`, and the current one. If one of them cannot be read, no vector is removed."""
     from duckkb import app
 
     if sealed:
@@ -122,13 +112,14 @@ def cleanup_command(
 
 @group("models")
 def models_command() -> None:
-    """Those for vectors, for judging, for writing questions anew, and those that chat."""
+    """Models for vectors, reranking, rewriting questions, and chat."""
 
 
 @verb("list", group=models_command)
 def models_list_command() -> None:
-    """Print each model: `kind`, `name`, `providers` (host, key variable and whether that is set, never its value), whether this
-    machine has `trusted` them; of chat models what they can do, and which of them `answers`. Asks nobody."""
+    """Print each model: `kind`, `name`, `providers` (host, key variable and whether it is set, never its value),
+    and whether you `trusted` them. For chat models also their features, and which one `answers`. Calls no
+    model."""
     from duckkb import app
 
     out.lines(app.models(read_front_options().get("kb")), under="models")
@@ -137,11 +128,9 @@ def models_list_command() -> None:
 @verb("test", group=models_command)
 @click.argument("name", required=False)
 def models_test_command(name: str | None) -> None:
-    """Ask each provider of a chat model, or of all of them, one tiny question, in their order.
-
-    One line a provider: `ok`, `ms` to the end of its answer, `usage`, or `reason` and `error`. It costs a few tokens each. Exit 1
-    where one of them does not answer, 2 where there is no such model. Nobody is asked before `duckkb trust`.
-    """
+    """Send one tiny question to each provider of a chat model, or of all chat models. Prints one line per provider:
+    `ok`, `ms` to the end of its answer, `usage`, or `reason` and `error`. Costs a few tokens each. Exit 1 if
+    one of them does not answer, 2 if the model does not exist. Needs `duckkb trust` first."""
     from duckkb import app
 
     failures: list[str] = []

@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     default=IMPACT["markdown"].budget,
     show_default=True,
     metavar="BYTES",
-    help="The most bytes of a comment (--format markdown); what has no room is counted.",
+    help="Maximum bytes of a comment (--format markdown); omitted answers are counted.",
 )
 @options.allow_weaker
 @click.option(
     "--model",
     "models",
     metavar="[OLD]...NEW",
-    help="Compare two models (as `index migrate --to` takes them) over the records as they are; without OLD the configured one.",
+    help="Compare two models (given as for `index migrate --to`) over the current records; OLD defaults to the "
+    "configured one.",
 )
 def impact_command(
     range_text: str | None, *, k: int, limits: dict[str, float], budget: int, allow_weaker: bool, models: str | None
@@ -45,9 +46,9 @@ def impact_command(
     duckkb impact main...HEAD --format markdown
     duckkb impact --model ...text-embedding-3-large --fail-on ndcg=0.02
 
-    A question is `{question, type, mode?, where?, expected: {IDENTITY: grade}}` under `questions:`. Both sides are read from
-    git, or from the working tree, and share the caches of vectors. With --format json one object, jsonl a question a line.
-    """
+    A question is `{question, type, mode?, where?, expected: {IDENTITY: grade}}` under `questions:`. Both sides
+    are read from git, or from the working tree, and share the caches of vectors. --format json prints one
+    object, jsonl one question per line."""
     from duckkb.actions.impact import ImpactOptions
     from duckkb.review.impact.impact_report import convert_report_to_object
 
@@ -78,7 +79,7 @@ def _report(range_text: str | None, models: str | None, options: "ImpactOptions"
     if models is None:
         return impact(prepare_unopened(), range_text, options)
     if range_text is not None:
-        raise click.UsageError("--model compares models over the records as they are: leave the revisions out.")
+        raise click.UsageError("--model compares models over the current records: leave out the revisions.")
     return impact_of_models(prepare_unopened(), models, options)
 
 
@@ -89,10 +90,9 @@ def quality_command(kb: "KnowledgeBase", **how: Any) -> Any:
     duckkb quality
     duckkb quality --evaluate 20 --timeout 600
 
-    `commits` are those of the history that were evaluated once: with --evaluate more of them are, the newest first. Each is asked today's
-    questions, as its configuration had it; what was not there yet is not found. What is not done in time is counted (`left`,
-    `commits_left`), and goes on with the next call. Prints one object.
-    """
+    `commits` are the evaluated commits of the history; --evaluate adds more, the newest first. Each commit
+    answers today's questions with its own configuration, so later records are not found. Work that does not fit
+    into the time is counted (`left`, `commits_left`), and the next call continues. Prints one object."""
     out.only_json("an account of quality")
     return kb.quality(**how)
 
@@ -108,9 +108,9 @@ def why_command(kb: "KnowledgeBase", type_name: str, identity: str, query: str, 
     duckkb why concept fsync "what happens when the power goes out"
     duckkb why concept fsync "power" -m -w "topic = 'storage'"
 
-    Names what the filter or a -word removed, the words of the question that the record has and lacks, its rank in each lane
-    also where it is below the cut, chunks without a vector, and what the type's policy allows. A page of text, or --json.
-    """
+    Shows whether the filter or a -word removed the record, and which words of the question it has. Also its
+    rank in each lane, chunks without a vector, and what the type's policy allows. Prints a page of text, or
+    --json."""
     from duckkb.review.impact.why import convert_why_to_object, iter_why_text
 
     explanation = kb.why(type_name, identity, query, **how)

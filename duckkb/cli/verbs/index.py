@@ -29,12 +29,13 @@ _MOST_MINUTES = 525_600.0
 
 @group("index")
 def index_command() -> None:
-    """They are in the user's cache folder, in data/indices/ for the team."""
+    """They are in the user's cache folder, and for the team in data/indices/."""
 
 
 @base_verb("status", group=index_command, tells=False)
 def index_status_command(kb: "KnowledgeBase") -> None:
-    """Say how many chunks there are, how many lack a vector, what the caches hold, and how far a job is. Exit 0 fresh, 1 not."""
+    """Print the number of chunks, missing vectors, the contents of the caches, and the progress of a job. Exit 0 if
+    fresh, else 1."""
     status = kb.index_status()
     out.emit(status)
     out.tell(kb.notices)
@@ -43,7 +44,7 @@ def index_status_command(kb: "KnowledgeBase") -> None:
 
 
 _everything = click.option(
-    "--all", "everything", is_flag=True, help="Of shards: also the texts whose vectors the team's cache has."
+    "--all", "everything", is_flag=True, help="For shards: include texts whose vectors the team's cache has."
 )
 
 
@@ -53,17 +54,17 @@ _everything = click.option(
     "count",
     type=click.IntRange(1, 10_000),
     metavar="K",
-    help="Share the texts out into K shards, and say what each has.",
+    help="Divide the texts into K shards, and print the size of each.",
 )
 @_everything
 def index_plan_command(kb: "KnowledgeBase", count: int | None, *, everything: bool) -> None:
-    """Say what a job would do and what that would take, by type and model; nothing is embedded and nothing is asked.
+    """Print what a job would do and cost, by type and model; embeds nothing and calls no model.
 
-    `verified` texts have their vector; `missing` ones would be embedded; of `unverified` ones, which a cache from elsewhere holds, a sample. `minutes` goes
-    by the last job on this machine, `price` by `global.embedding.price_per_million_tokens`; null where that is not known.
-    With --shards the `plan` is named by a digest, the same on every machine with this commit, ontology and models; what the
-    team's cache has is left out, but not what this machine alone has. Exit 0 nothing to do, 1 there is.
-    """
+    `verified` texts have their vector; `missing` ones would be embedded; of `unverified` ones, from the cache
+    of another machine, only a sample. `minutes` is estimated from the last job on this machine, `price` from
+    `global.embedding.price_per_million_tokens`; null if unknown. With --shards the `plan` is a digest, the same
+    on every machine with this commit, ontology and models. Vectors of the team's cache are left out, those only
+    on this machine are not. Exit 0 if nothing is to do, else 1."""
     if count is not None:
         shard_plan = kb.index_shards(count, everything=everything)
         whole = _plan_object(shard_plan.whole)
@@ -83,23 +84,22 @@ def index_plan_command(kb: "KnowledgeBase", count: int | None, *, everything: bo
 
 
 _job_options = options.several(
-    click.option("--budget-tokens", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Stop before more than N tokens are embedded."),
-    click.option("--budget-minutes", type=options.Seconds(0, _MOST_MINUTES), metavar="M", help="Begin no batch after M minutes."),
-    click.option("--if-stale", is_flag=True, help="Do nothing where nothing is missing."),
-    click.option("--resume", is_flag=True, expose_value=False, help="Go on where a job was broken off; a job always does."),
-    click.option("--wait", is_flag=True, help="Wait for a job that runs, instead of exit 1 (E_LOCKED)."),
-    click.option("--progress", type=click.Choice(["bar", "json", "none"]), help="On stderr: a bar (default on a terminal), an event a line, or nothing."),
+    click.option("--budget-tokens", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Stop before embedding more than N tokens."),
+    click.option("--budget-minutes", type=options.Seconds(0, _MOST_MINUTES), metavar="M", help="Start no batch after M minutes."),
+    click.option("--if-stale", is_flag=True, help="Do nothing if nothing is missing."),
+    click.option("--resume", is_flag=True, expose_value=False, help="Continue an interrupted job; this is always so."),
+    click.option("--wait", is_flag=True, help="Wait for a running job, instead of exit 1 (E_LOCKED)."),
+    click.option("--progress", type=click.Choice(["bar", "json", "none"]), help="Progress on stderr: a bar (default on a terminal), one event per line, or nothing."),
 )  # fmt: skip
 
 
 @base_verb("refresh", group=index_command, tells=False)
 @_job_options
 def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: Any) -> None:
-    """Compute what is missing into the user's cache. Safe to kill: what was made is kept, the next run does the rest.
+    """Compute missing vectors into the user's cache. Safe to interrupt: the next run continues.
 
-    `changed`: texts that lacked a vector, of `total` that are compared by meaning. Exit 0 fresh; 1 partial,
-    with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or an error (E_LOCKED).
-    """
+    `changed` counts texts that lacked a vector, `total` all texts compared by meaning. Exit 0 if fresh; 1 if
+    partial, with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or on an error (E_LOCKED)."""
     built = kb.index_refresh(**budget, listen=_choose_listener(progress))
     _print_build(kb, built, _describe_build(built), progress)
 
@@ -109,34 +109,31 @@ def index_refresh_command(kb: "KnowledgeBase", progress: str | None, **budget: A
     "-f",
     "--force",
     is_flag=True,
-    help="Drop all that is derived of this base first (`duckkb repair --all`), and compute anew what the team's cache has.",
+    help="First drop all derived state of this base (`duckkb repair --all`), and recompute the team's cache.",
 )
-@click.option(
-    "--shard", metavar="I/K", help="Make one of K shares of the vectors and nothing else, on this machine of many."
-)
-@click.option("--out", "folder", type=options.PathName(written=True), metavar="DIR", help="Where shards are written.")
+@click.option("--shard", metavar="I/K", help="Make only shard I of K, on one of several machines.")
+@click.option("--out", "folder", type=options.PathName(written=True), metavar="DIR", help="The folder for shards.")
 @click.option(
     "--executor",
     metavar="ray[:ADDRESS]",
-    help="Make all shards on a cluster of Ray, or on this machine where no address is given.",
+    help="Make all shards on a Ray cluster, or on this machine if no address is given.",
 )
 @click.option(
-    "--shards", "count", type=click.IntRange(1, 10_000), metavar="K", help="How many shards the executor makes."
+    "--shards", "count", type=click.IntRange(1, 10_000), metavar="K", help="Number of shards that the executor makes."
 )
 @_everything
 @_job_options
 def index_build_command(progress: str | None, force: bool, shard: str | None, folder: str | None, **given: Any) -> None:
-    """As `refresh`, then write the team's cache, data/indices/, so that a fresh clone computes nothing.
+    """Do what `refresh` does, then write the team's cache, data/indices/, so that new clones compute nothing.
 
     \b
     duckkb index build --shard 3/8 --out DIR
     duckkb index build --executor ray --shards 8 --out DIR
     duckkb index adopt DIR
 
-    `changed`: texts that lacked a vector, of `total` that are compared by meaning. With --shard nothing is written but a file in DIR, and what
-    a killed run had made is `kept`. Exit 0 fresh, or the shard is there; 1 partial, with `code` (E_BUDGET,
-    E_MODEL, E_UNTRUSTED) and `reason`, or an error (E_LOCKED).
-    """
+    `changed` counts texts that lacked a vector, `total` all texts compared by meaning. --shard writes only a
+    file in DIR; `kept` counts vectors of an interrupted run. Exit 0 if fresh, or the shard exists; 1 if
+    partial, with `code` (E_BUDGET, E_MODEL, E_UNTRUSTED) and `reason`, or on an error (E_LOCKED)."""
     executor, count, everything = given.pop("executor"), given.pop("count"), given.pop("everything")
     if folder is not None:
         outside.writable(folder, prepare_unopened().root, config.read_environment(prepare_unopened().root))
@@ -155,7 +152,7 @@ def index_build_command(progress: str | None, force: bool, shard: str | None, fo
         from duckkb import app
 
         if budget.pop("if_stale"):
-            raise click.UsageError("--force computes all anew; leave --if-stale out")
+            raise click.UsageError("--force recomputes everything; leave out --if-stale")
         app.repair(read_front_options().get("kb"), everything=True, lock_timeout=lock_timeout())
     with open_named_base() as kb:
         build = kb.index_rebuild if force else kb.index_build
@@ -167,7 +164,7 @@ def _check_shard_options(
     shard: str | None, folder: str | None, executor: str | None, count: int | None, has_other_options: bool
 ) -> None:
     if folder is None:
-        raise click.UsageError("--out DIR says where shards are written")
+        raise click.UsageError("give --out DIR, the folder for shards")
     if (shard is None) == (executor is None) or (executor is None) != (count is None):
         raise click.UsageError("give --shard I/K, or --executor with --shards K")
     if has_other_options:
@@ -204,7 +201,7 @@ def _shard_object(result: "ShardBuilt") -> dict[str, Any]:
 def _build_on_ray(executor: str, count: int, folder: str, *, everything: bool) -> None:
     kind, _, address = executor.partition(":")
     if kind != "ray":
-        raise click.UsageError(f"there is no executor {executor}; there is ray[:ADDRESS]")
+        raise click.UsageError(f"unknown executor {executor}; use ray[:ADDRESS]")
     from duckkb.integrations.ray_shards import build_shards
 
     root = prepare_unopened().root
@@ -226,15 +223,13 @@ def _build_on_ray(executor: str, count: int, folder: str, *, everything: bool) -
     type=click.Choice(["local", "team"]),
     default="local",
     show_default=True,
-    help="For this base on this machine; or write the team's cache, too.",
+    help="Works for this base on this machine; `build` also writes the team's cache.",
 )
-@click.option("--partial", is_flag=True, help="Take the shards that are there and sound, instead of all or none.")
+@click.option("--partial", is_flag=True, help="Adopt the intact shards, instead of all or none.")
 def index_adopt_command(folder: str, to: Any, *, partial: bool) -> None:
-    """Take in the shards that `index build --shard` has left in a folder, once a sample of each has been recomputed and agrees.
-
-    All of them, or none: whatever is wrong is said at once, each shard by its name. `texts` are those in the shards, `pending` those
-    of the base that still lack a vector. Can be repeated. Exit 0 done, 1 texts are pending or nothing was taken in.
-    """
+    """Adopt the shards that `index build --shard` wrote to a folder, if a recomputed sample of each matches. Adopts
+    all or none, and names every faulty shard. `texts` counts texts in the shards, `pending` those of the base
+    without a vector. You can repeat it. Exit 0 if done, 1 if texts are pending or nothing was adopted."""
     with open_named_base() as kb:
         result = kb.index_adopt(Path(folder), to=to, partial=partial)
         problems = [asdict(problem) for problem in result.problems]
@@ -255,13 +250,13 @@ def index_adopt_command(folder: str, to: Any, *, partial: bool) -> None:
     metavar="MODEL",
     help="NAME, or '{embedding_model: NAME, embedding: {base_url: URL}}', as below `global:` in config.yaml.",
 )
-@click.option("--limit", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Give the model at most N texts.")
+@click.option("--limit", type=click.IntRange(0, _MOST_TOKENS), metavar="N", help="Embed at most N texts.")
 @click.option(
-    "--max-seconds", type=options.Seconds(0, 60 * _MOST_MINUTES), metavar="S", help="Begin no batch after S seconds."
+    "--max-seconds", type=options.Seconds(0, 60 * _MOST_MINUTES), metavar="S", help="Start no batch after S seconds."
 )
-@click.option("--dry-run", is_flag=True, help="Embed nothing; say what it would take.")
+@click.option("--dry-run", is_flag=True, help="Embed nothing; print the estimated work.")
 def index_migrate_command(to: str, limit: int | None, max_seconds: float | None, *, dry_run: bool) -> None:
-    """Embed everything with another model, beside the vectors that there are: what searches answer stays as it is.
+    """Embed everything with another model, in addition to the existing vectors. Search results do not change.
 
     \b
     duckkb index migrate --to text-embedding-3-large --dry-run
@@ -269,10 +264,9 @@ def index_migrate_command(to: str, limit: int | None, max_seconds: float | None,
     duckkb index migrate --to text-embedding-3-large
     duckkb impact --model ...text-embedding-3-large
 
-    NAME alone is asked where the configured model is asked. Safe to kill: what was made is kept, and the next run does the rest.
-    `switch` is the line of config.yaml that puts the model to use, `left_alone` are types whose policies name a model of their
-    own. Exit 0 done, 1 texts are left (`pending`), with `code` and `reason`.
-    """
+    A NAME alone uses the endpoint of the configured model. Safe to interrupt: the next run continues. `switch`
+    is the line of config.yaml that activates the model; `left_alone` are types whose policies name their own
+    model. Exit 0 if done, 1 if texts are left (`pending`), with `code` and `reason`."""
     from duckkb.actions.folder import OpenOptions
     from duckkb.actions.models.migrating import migrate
     from duckkb.engine.index.migrate import MigrationBudget

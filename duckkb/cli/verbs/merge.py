@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from duckkb.errors import Finding
 
 _AT_ONCE = 100
-"""The number of conflicts, or violations, that are printed by default."""
+"""The number of conflicts, or violations, printed by default."""
 
 
 @verb("merge")
 @click.argument("revision", required=False, metavar="REF")
 @options.one_of(
     "fast_forward",
-    (("--ff-only",), "only", "Only where HEAD can simply move ahead."),
-    (("--no-ff",), "never", "Make a merge commit even where HEAD could move ahead."),
+    (("--ff-only",), "only", "Merge only if HEAD can fast-forward."),
+    (("--no-ff",), "never", "Make a merge commit even if HEAD could fast-forward."),
 )
-@click.option("--no-commit", is_flag=True, help="Stop before committing; `git commit` concludes it.")
+@click.option("--no-commit", is_flag=True, help="Stop before the commit; `git commit` concludes the merge.")
 @click.option("-m", "message", metavar="MESSAGE", help="The message of the merge commit.")
-@click.option("--abort", "is_abort", is_flag=True, help="Take an unfinished merge back.")
+@click.option("--abort", "is_abort", is_flag=True, help="Abort an unfinished merge.")
 @options.allow_shrink
 def merge_command(
     *,
@@ -43,13 +43,11 @@ def merge_command(
     is_abort: bool,
     allow_shrink: bool,
 ) -> None:
-    """As git does, but over all parts, driver or not.
-
-    A conflict stops it as git's stops: files and index hold both sides, `duckkb resolve` settles it, `git commit` concludes
-    it; so do merged records that break a rule (a violation), as `duckkb check` would refuse them. Runs no hook, filter,
-    signing program or merge driver of the repository. Prints a line with what was done, and one for each of the first 100
-    conflicts and violations. Exit 1 while there is any.
-    """
+    """Merges like git, but all parts by records, with or without the merge driver. A conflict stops it as in git:
+    files and index hold both sides, `duckkb resolve` settles it, `git commit` concludes it. Merged records that
+    break a rule (a violation) stop it too. Runs no hook, filter, signing program or merge driver of the
+    repository. Prints one line with the result, and one for each of the first 100 conflicts and violations.
+    Exit 1 while any is left."""
     if is_abort == (revision is not None):
         raise click.UsageError("give a REF to merge, or --abort")
     from duckkb.actions import branches
@@ -95,7 +93,8 @@ def _tell_merge(result: "Merge") -> None:
     _tell_violations(result.violations)
     if result.violations and outcome.can_conclude:
         printed.note(
-            "the merge is not committed: `duckkb merge --abort` and mend a branch, or `git commit` to conclude it as it is"
+            "the merge is not committed: run `duckkb merge --abort` and correct a branch, or `git commit` "
+            "to keep it as merged"
         )
 
 
@@ -106,12 +105,12 @@ def _make_side_option(name: str, help: str) -> Callable[[Any], Any]:
 
 
 @verb("resolve", formats=("text", "html"), action="resolve")
-@_make_side_option("ours", "Take our side of these conflicts (without a name: of all).")
+@_make_side_option("ours", "Take our side of these conflicts (default: of all).")
 @_make_side_option("theirs", "Take their side.")
-@_make_side_option("base", "Take what both sides came from.")
-@_make_side_option("newest", "Take the side whose record was changed last; what was changed at one time stays open.")
+@_make_side_option("base", "Take the common ancestor.")
+@_make_side_option("newest", "Take the side whose record was changed last; conflicts with equal times stay open.")
 @click.option("--with-file", type=options.PathName(), metavar="FILE", help="Answers as JSON lines; - reads stdin.")
-@click.option("--list", "only_list", is_flag=True, help="Only name what is open; change nothing.")
+@click.option("--list", "only_list", is_flag=True, help="List open conflicts; change nothing.")
 @parameters("stage", "limit")
 @parameters("after", action="conflicts", metavar="NAME")
 @parameters("allow_shrink")
@@ -131,14 +130,12 @@ def resolve_command(
     force: bool,
     **sides: Sequence[str],
 ) -> None:
-    """They are those of a merge, rebase, cherry-pick, revert or stash pop; what is open is named.
-
-    Needs no driver: it merges the three versions anew, by key and field, and writes only parts. Each open conflict is a line,
-    `TYPE:ID FIELD`; with --format jsonl with its values. FILE has such lines with one more key: `choose` (ours, theirs,
-    base, newest), `value`, `record`, or `"delete": true`. --format html is one page on which all of them are chosen in a
-    browser; it prints the command, or FILE, that carries the choices out. What --stage gave to the index is a note, or with
-    --format jsonl a line with `staged`. Exit 1 while any is open.
-    """
+    """Works in a merge, rebase, cherry-pick, revert or stash pop, and lists open conflicts. Needs no driver: it
+    merges the three versions again by record and field, and writes only parts. Each open conflict is a line,
+    `TYPE:ID FIELD`; with --format jsonl with its values. FILE has such lines with one more key: `choose` (ours,
+    theirs, base, newest), `value`, `record`, or `"delete": true`. --format html is one page to choose all of
+    them in a browser; it prints the command, or FILE, that applies the choices. Parts that --stage added to the
+    index are a note, or with --format jsonl a line with `staged`. Exit 1 while any is open."""
     from duckkb.actions import branches
     from duckkb.review.merging.conflicts import Side, SideChoice
     from duckkb.review.merging.resolve import ResolveOptions
@@ -152,7 +149,7 @@ def resolve_command(
     if output is not None and to_file:
         branches.refuse_place(around.root, output)
     if to_file and not is_page:
-        raise click.UsageError("-o is for the page: leave the other --format out")
+        raise click.UsageError("-o writes the page: leave out the other --format")
     answers = _read_answers(around.root, with_file)
     how = ResolveOptions(choices, (), only_list, stage, lock_timeout())
     resolution = branches.resolve(around, how, answers, judged=is_page, allow_shrink=allow_shrink)
@@ -197,11 +194,11 @@ def _tell_resolution(resolution: "Resolution", limit: int, after: str) -> None:
     else:
         out.lines([*conflicts, *({"staged": path} for path in remainder.staged)])
     if following is not None:
-        printed.note(f"stopped at {len(conflicts)} of {len(remainder.conflicts)}; go on with --after {following!r}")
+        printed.note(f"stopped at {len(conflicts)} of {len(remainder.conflicts)}; continue with --after {following!r}")
     for path in remainder.unreadable:
-        printed.note(f"{path} cannot be merged by records as it stands: mend it by hand, then git add")
+        printed.note(f"{path} cannot be merged by records: correct it by hand, then git add")
     for path in remainder.rescued:
-        printed.note(f"what {path} held, with what was done in it by hand, is kept in .duckkb/rescued/")
+        printed.note(f"the previous {path}, with changes made by hand, is kept in .duckkb/rescued/")
     for path in remainder.others:
         printed.note(f"left to git: {path}")
     for path in remainder.staged if form == "text" else ():
@@ -219,19 +216,18 @@ def _tell_resolution(resolution: "Resolution", limit: int, after: str) -> None:
 @parameters("limit")
 @parameters("after", metavar="NAME")
 def branches_command(*, limit: int, after: str) -> None:
-    """They come the newest first, with the last commit and the changes by type and kind; `duckkb diff HEAD...NAME` shows these.
-    With --format json one object, which also says what the files hold that is not committed.
-    """
+    """Lists branches, the newest first, with the last commit and the number of changes; `duckkb diff HEAD...NAME`
+    shows them. --format json prints one object, which also has uncommitted changes."""
     from duckkb.actions import diffing
 
     answer = diffing.to_review(prepare_unopened().root, limit=limit, after=after)
     is_empty = not answer["branches"]
     out.lines(answer.pop("branches"), under="branches", **answer)
     if is_empty:
-        printed.note("no branch has anything that HEAD has not" + (f", behind {after!r}" if after else ""))
+        printed.note("no branch has changes that HEAD lacks" + (f", behind {after!r}" if after else ""))
         end()
     if answer["next"] is not None:
-        printed.note(f"there are more; go on with --after {answer['next']!r}")
+        printed.note(f"more follow; continue with --after {answer['next']!r}")
 
 
 @verb("compact")
@@ -240,14 +236,12 @@ def branches_command(*, limit: int, after: str) -> None:
     type=click.IntRange(1),
     required=True,
     metavar="DAYS",
-    help="Days before today that stay as they are.",
+    help="Days before today to leave unchanged.",
 )
 @options.dry_run
 def compact_command(older_than: int, dry_run: bool) -> None:
-    """One is left for each table and day, up to the size limits. No record changes.
-
-    Refuses where another branch has changed such a part since it was branched off.
-    """
+    """One part remains for each table and day, up to the size limits. No record changes. Refuses if another branch
+    changed such a part."""
     from duckkb.actions import branches
 
     receipt = branches.compact(prepare_unopened(), older_than, dry_run, lock_timeout())
@@ -259,17 +253,15 @@ def compact_command(older_than: int, dry_run: bool) -> None:
 
 @group("git")
 def git_command() -> None:
-    """With them git merges and shows records, in this clone."""
+    """With the drivers git merges and shows records in this clone."""
 
 
 @verb("install", group=git_command)
-@click.option("--check", "check_only", is_flag=True, help="Change nothing; exit 1 where something is missing.")
+@click.option("--check", "check_only", is_flag=True, help="Change nothing; exit 1 if something is missing.")
 def git_install_command(check_only: bool) -> None:
-    """Have git merge parts by records and show them field by field: this clone's settings, and .gitattributes.
-
-    Prints what was changed, a `changed` a line; with --check a line for each thing that must hold. Run it again when the
-    interpreter moves; where it is gone git merges by lines.
-    """
+    """Make git merge parts by records and show them field by field. Changes this clone's settings and
+    .gitattributes. Prints each change as a `changed` line; --check prints one line per requirement. Run it
+    again if the Python interpreter moves; without it git merges by lines."""
     from duckkb.actions import branches
 
     root = prepare_unopened().root
@@ -287,7 +279,7 @@ def git_install_command(check_only: bool) -> None:
 
 @verb("uninstall", group=git_command)
 def git_uninstall_command() -> None:
-    """Take away what `git install` wrote. Prints what was changed, a `changed` a line."""
+    """Remove what `git install` wrote. Prints each change as a `changed` line."""
     from duckkb.review.merging import install
 
     out.lines({"changed": name} for name in install.uninstall(prepare_unopened().root))

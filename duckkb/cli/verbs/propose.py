@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 @group("propose")
 @click.option("--branch", metavar="NAME", help="The branch to write. Default: a new one.")
-@click.option("--continue", "goes_on", is_flag=True, help="Add to --branch, whoever has made it.")
-@click.option("--base", metavar="REF", help="What to start from. Default: the branch as it is, else HEAD.")
+@click.option("--continue", "goes_on", is_flag=True, help="Add to --branch, even if someone else made it.")
+@click.option("--base", metavar="REF", help="Revision to start from. Default: the branch, else HEAD.")
 @click.option("-m", "--message", metavar="TEXT", help="The commit's message.")
 def propose_command(branch: str | None, goes_on: bool, base: str | None, message: str | None) -> None:
-    """They become a commit there. Files, index and HEAD stay as they are.
+    """The changes become a commit on the branch. Files, index and HEAD do not change.
 
     \b
     duckkb propose put concept '{"id": "chunk", "summary": "..."}' --merge
     duckkb propose --branch fix-names delete concept old-name
 
-    The verbs take what they take without `propose`, and see the base as it is committed. The receipt has `branch` and `commit`,
-    and the command and page that open a pull request. Where the ontology says `review: required` of a type, or `x-review` of
-    a field, and DUCKKB_AGENT is set, direct writes are refused and this is the way.
-    """
+    The commands have the same parameters as without `propose`, and read the committed base. The receipt has
+    `branch`, `commit`, and the command and page that open a pull request. If DUCKKB_AGENT is set and the
+    ontology has `review: required` on a type or `x-review` on a field, direct writes are refused; use
+    `propose`."""
     if goes_on and branch is None:
         raise click.UsageError("--continue needs the --branch to continue")
     proposals: list[Proposing] = []

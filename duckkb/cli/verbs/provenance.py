@@ -18,7 +18,7 @@ def _parse_line_range(ctx: click.Context, param: click.Parameter, value: str | N
     try:
         return (int(first or 1), int(last) if last else None) if value else None
     except ValueError:
-        raise click.BadParameter(f"{value!r} is not of the form 10,20 or 10, or ,20", ctx, param) from None
+        raise click.BadParameter(f"{value!r} must look like 10,20 or 10, or ,20", ctx, param) from None
 
 
 @base_verb("blame", reads=True, action="blame")
@@ -26,21 +26,23 @@ def _parse_line_range(ctx: click.Context, param: click.Parameter, value: str | N
 @click.argument("identity")
 @click.argument("field", required=False, metavar="[FIELD[.KEY|[INDEX]]...]")
 @click.option(
-    "--lines", "-L", "chosen", callback=_parse_line_range, metavar="A,B", help="Of a document: these lines of its file."
+    "--lines",
+    "-L",
+    "chosen",
+    callback=_parse_line_range,
+    metavar="A,B",
+    help="For a document: these lines of its file.",
 )
 def blame_command(
     kb: "KnowledgeBase", type_name: str, identity: str, field: str | None, chosen: tuple[int, int | None] | None
 ) -> None:
-    """Of a FIELD that holds a map or a list each value in it by itself: `names` or `names.fr`, `cities[0].size` by place, and of
-    a list that merges as a set by value: `tags["red"]`. Of `text`, where that is what a file says, as `git blame` does: a run
-    of its `lines` of one commit a line, by their numbers in the file.
-
-    Records are followed by their __id: one that moved to another file has not changed. `commit` is null, and `uncommitted`
-    true, where a value is in the working tree alone; `shallow` says that history ends at that commit, so that the value
-    may be older.
-    """
+    """A FIELD with a map or list has one line per value: `names` or `names.fr`, `cities[0].size` by position, and
+    `tags["red"]` by value for a list that merges as a set. The `text` of a document has one line per run of
+    `lines` from the same commit, like `git blame`. Records are followed by their __id, so a move between files
+    is no change. For an uncommitted value `commit` is null and `uncommitted` is true. `shallow` means that the
+    history ends at that commit, so the value may be older."""
     if chosen and field not in (None, "text"):
-        raise click.UsageError(f"--lines are lines of a document's file, not of its {field}: leave one of them out")
+        raise click.UsageError(f"--lines counts lines of a document's file, not of its {field}: leave out one of them")
     if runs := kb.provenance.lines(type_name, identity, *(chosen or ())) if chosen or field == "text" else ():
         out.lines(map(_run_line, runs), under="lines")
     else:
@@ -51,9 +53,8 @@ def blame_command(
 @options.record_type
 @click.argument("identity")
 def log_command(kb: "KnowledgeBase", type_name: str, identity: str) -> Any:
-    """A commit a line: op, and what each field was and became. What is not committed comes first, with a null `commit`. `op` is insert, update,
-    rename (with `was`) or delete.
-    """
+    """Prints one line per commit: op, and the old and new value of each field. Uncommitted changes come first, with
+    a null `commit`. `op` is insert, update, rename (with `was`) or delete."""
     return [log_line(entry) for entry in kb.provenance.log(type_name, identity)]
 
 

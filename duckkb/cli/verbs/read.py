@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @options.type_name
 @click.argument("identity", required=False)
 @parameters("fields", "first", "lines")
-@click.option("--line-numbers", is_flag=True, help="Of a document: number the lines as its file does.")
-@click.option("--full", is_flag=True, expose_value=False, help="The whole document, as without --from and -l.")
+@click.option("--line-numbers", is_flag=True, help="For a document: print the line numbers of its file.")
+@click.option("--full", is_flag=True, expose_value=False, help="Print the whole document, which is the default.")
 @parameters("at")
 @options.backend
 def get_command(
@@ -35,22 +35,21 @@ def get_command(
     line_numbers: bool,
     **part: int | None,
 ) -> None:
-    """A record has all of its fields, __id, times, _type and _etag; or those that --fields names.
+    """Prints all fields with __id, times, _type and _etag, or the --fields given. A composite identity and an
+    edge's identity are JSON arrays: duckkb get cites '["doc://a","doc://b"]'
 
-    A composite identity and an edge's identity are JSON arrays: duckkb get cites '["doc://a","doc://b"]'
-
-    A citation stands for both arguments, and for --at: duckkb get duckkb://concept/chunk@1f0c2a9 prints the record as it
-    was at that commit, with the `_chunk` that a #field/0 at its end names, and in `_since` how it differs now.
+    A citation replaces both arguments, and --at: duckkb get duckkb://concept/chunk@1f0c2a9 prints the record at
+    that commit. With #field/0 at its end it adds that `_chunk`; `_since` shows later changes.
 
     \b
-    A document is named by one argument, and printed as its text; TYPE/IDENTITY is a record:
+    One argument names a document, whose text is printed, or a record as TYPE/IDENTITY:
     duckkb get guide/install.md:40 -l 20
     duckkb get "#3fa9c1" --json
     """
     if identity is None and _print_named_document(type_name, at, line_numbers, **part):
         return
     if line_numbers or any(part.values()):
-        raise click.UsageError("--from, -l and --line-numbers are for documents, which one argument names")
+        raise click.UsageError("--from, -l and --line-numbers are for documents; name the document with one argument")
     citation = _parse_citation(type_name, identity, at)
     if identity is None and citation is None and (pair := options.split_record_name(type_name)):
         type_name, identity = pair
@@ -87,12 +86,12 @@ def _parse_citation(type_name: str, identity: str | None, at: str | None) -> "Ci
             raise click.UsageError("Missing argument 'IDENTITY'.")
         return None
     if identity is not None:
-        raise click.UsageError("a citation names the record already; leave IDENTITY out")
+        raise click.UsageError("a citation already names the record; leave out IDENTITY")
     from duckkb.review.provenance.citation import parse
 
     citation = parse(type_name)
     if at is not None and citation.commit:
-        raise click.UsageError("the citation names a commit or a version already; leave --at out")
+        raise click.UsageError("the citation already names a commit or a version; leave out --at")
     return replace(citation, commit=citation.commit or at)
 
 
@@ -101,28 +100,28 @@ def _parse_citation(type_name: str, identity: str | None, at: str | None) -> "Ci
 @parameters("where", "limit", "after", "fields", "full", "at")
 @options.backend
 def list_command(kb: "KnowledgeBase", type_name: str, *, fields: "FieldChoice | None", full: bool, **how: Any) -> None:
-    """A line is the record in brief, as of `find`: without __id and times, long texts cut (_partial names them; --full prints whole
-    ones), vectors that callers gave only where --fields names them. `duckkb get TYPE IDENTITY` prints all there is.
-    """
+    """Prints one record per line, shortened as in `find`: without __id and times, with long texts cut (_partial
+    names them; --full prints them whole). Vectors that callers gave appear only if --fields names them. `duckkb
+    get TYPE IDENTITY` prints the whole record."""
     page = kb.list(type_name, **how)
     lines = project_listed(kb, page.records, fields, full=full, of=type_name, own_fields=OF_LISTED)
     out.lines(lines, list_known_columns(fields), under="records", total=page.total, next=page.next)
     out.tell([*kb.notices, *page.notices])
     if page.next is not None:
-        printed.note(f"stopped at {len(page.records)} of {page.total}; go on with --after {page.next!r}")
+        printed.note(f"stopped at {len(page.records)} of {page.total}; continue with --after {page.next!r}")
 
 
 @verb("schema")
 @click.argument("type_name", metavar="[TYPE]", required=False)
-@click.option("--sql", is_flag=True, help="The derived table definitions instead of JSON Schema.")
+@click.option("--sql", is_flag=True, help="Print the derived table definitions instead of JSON Schema.")
 @options.backend
 @click.option(
-    "--settings", is_flag=True, help="How the type is searched and kept: fields, policy, settings with origins."
+    "--settings", is_flag=True, help="Print how the type is searched and stored: fields, policy, settings with origins."
 )
 def schema_command(type_name: str | None, sql: bool, settings: bool) -> None:
-    """A type is a JSON line."""
+    """Prints one JSON line per type."""
     if settings and (sql or type_name is None):
-        raise click.UsageError("--settings are those of one TYPE, without --sql")
+        raise click.UsageError("--settings needs one TYPE, and no --sql")
     if sql or type_name is not None:
         out.only_json("a schema")
     with open_named_base(reads=True) as kb:
@@ -142,7 +141,7 @@ def schema_command(type_name: str | None, sql: bool, settings: bool) -> None:
 @options.force
 @options.backend
 def export_command(type_name: str, output: str | None, force: bool) -> None:
-    """`import` takes it back: fields and times, in the order of identities.
+    """Prints fields and times, in the order of identities; `import` reads them back.
 
     With -o the file is JSONL; another --format goes to stdout: duckkb export T --format csv > t.csv
     """

@@ -17,13 +17,15 @@ from duckkb.review.reports.formats import REVIEW
 @click.argument("range_text", metavar="[BASE[..HEAD|...HEAD]]", required=False)
 @options.limits
 @parameters("k", action="impact")
-@click.option("--page", metavar="FILE", type=options.PathName(written=True), help="Write the page (--format html) too.")
-@click.option("--sarif", metavar="FILE", type=options.PathName(written=True), help="Write the SARIF log too.")
+@click.option(
+    "--page", metavar="FILE", type=options.PathName(written=True), help="Also write the page (--format html)."
+)
+@click.option("--sarif", metavar="FILE", type=options.PathName(written=True), help="Also write the SARIF log.")
 @click.option(
     "--budget",
     type=click.IntRange(min=4_000),
     metavar="BYTES",
-    help="The most that is printed (markdown 60,000, json 1,000,000; github and sarif are whole).",
+    help="Maximum output in bytes (markdown 60,000, json 1,000,000; github and sarif have no limit).",
 )
 @options.force
 @options.allow_shrink
@@ -40,15 +42,15 @@ def review_command(
     allow_shrink: bool,
     allow_weaker: bool,
 ) -> None:
-    """It is the comment of a pull request.
+    """Prints the comment for a pull request.
 
     \b
     duckkb review main...topic
     duckkb review main...HEAD --fail-on ndcg=0.05 --page knowledge.html --sarif duckkb.sarif
 
-    All findings are those of `duckkb check --since`, in every format. The headline names errors and warnings by their codes, limits
-    that were crossed, what could not run, and what nobody judged. Exit 1 unless it passed. The default is --format markdown; csv and table there are not.
-    """
+    Every format has all findings of `duckkb check --since`. The headline names the codes of errors and
+    warnings, exceeded limits, checks that could not run, and parts that were not judged. Exit 1 unless it
+    passed. The default is --format markdown; csv and table are not available."""
     from duckkb.actions.impact import ImpactOptions
     from duckkb.actions.reviewing import lines, refuse_places, review, save
 

@@ -41,9 +41,9 @@ _formats = options.several(*map(_make_format_flag, ("files", "csv", "md", "xml")
 _how = options.several(
     click.argument("question", required=False),
     parameters("limit", action="search", default=None, help=f"At most this many results: {_FEW}, or {_MANY} with --files or --json."),
-    click.option("--all", "everything", is_flag=True, help="As many as there are."),
+    click.option("--all", "everything", is_flag=True, help="Return all results."),
     parameters("min_score", "collections", "full", action="search"),
-    click.option("--line-numbers", is_flag=True, help="Number the lines as their files do."),
+    click.option("--line-numbers", is_flag=True, help="Print the line numbers of the files."),
     parameters("explain", "at", action="search"),
     _formats,
 )  # fmt: skip
@@ -52,7 +52,7 @@ _how = options.several(
 @verb("search", formats=_OWN, action="search")
 @_how
 def search_command(question: str | None, **how: Any) -> None:
-    """ "a phrase", -not and prefix* work as everywhere.
+    """Supports "a phrase", -not and prefix*.
 
     \b
     duckkb search "connection pool"
@@ -74,8 +74,8 @@ def vsearch_command(question: str | None, **how: Any) -> None:
 @_how
 @parameters("candidates", "rerank_timeout_ms", "arch_hints")
 def query_command(question: str | None, **how: Any) -> None:
-    """Several lines are questions each for its lane: `lex:` words that must all be there, `vec:` a question, `hyde:` an answer
-    as it might stand in a text; `intent:` says what is meant.
+    """Give several lines to ask each lane separately: `lex:` words that must all occur, `vec:` a question, `hyde:`
+    a possible answer, `intent:` the purpose of the question.
 
     \b
     duckkb query "how do we roll back a release" --md
@@ -104,7 +104,7 @@ def _search(
             _tell_hint(hint)
         if not documents:
             command, name = ("sql", "tables") if is_query(text) else ("find all", "records too")
-            printed.note(f"no documents; `duckkb {command} {shell_word(text)}` asks the {name}")
+            printed.note(f"no documents; `duckkb {command} {shell_word(text)}` searches the {name}")
             end(1)  # stdout has its empty payload
 
 
@@ -157,7 +157,7 @@ def _add_line_numbers(line: Mapping[str, Any]) -> dict[str, Any]:
 @verb("multi-get", formats=_OWN, action="multi_get")
 @click.argument("pattern")
 @parameters("lines", "most")
-@click.option("--line-numbers", is_flag=True, help="Number the lines as their files do.")
+@click.option("--line-numbers", is_flag=True, help="Print the line numbers of the files.")
 @_formats
 @parameters("at")
 def multi_get_command(pattern: str, lines: int | None, most: int, line_numbers: bool, at: str | None) -> None:

@@ -13,8 +13,8 @@ from duckkb.cli.verb import group, open_named_base, verb
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
 
-_PRINTED = "what the vector actions print"
-_collection = click.option("--collection", default="vectors", show_default=True, metavar="NAME", help="Made when something is first stored in it, by the policy vector-store.")  # fmt: skip
+_PRINTED = "the output of vector actions"
+_collection = click.option("--collection", default="vectors", show_default=True, metavar="NAME", help="Created by the first store, with the policy vector-store.")  # fmt: skip
 
 
 @group("vector")
@@ -38,84 +38,76 @@ def _make_action_verb(name: str) -> Callable[[Callable[..., None]], click.Comman
 
 @_make_action_verb("store")
 @click.option("--embedding-text", required=True, metavar="TEXT", help="The text that questions are compared with.")
-@click.option("--value", required=True, metavar="TEXT", help="What it stands for: text, kept as it is typed.")
+@click.option("--value", required=True, metavar="TEXT", help="The value: a text, kept as typed.")
 @_collection
 def store_command() -> None:
-    """Keep a value behind a text. Prints the key alone, a UUID.
-
-    The same text again keeps the key and takes the new value. A value that is JSON goes through `vector run`. Without a
-    usable model nothing is stored.
-    """
+    """Store a value under a text. Prints only the key, a UUID. The same text keeps its key and gets the new value.
+    Use `vector run` for JSON values. Without a usable model nothing is stored."""
 
 
 @_make_action_verb("retrieve")
 @click.argument("key")
 @_collection
 def retrieve_command() -> None:
-    """Print the value behind a key: text as it is, anything else as JSON. A unique beginning of 4 or more characters will do."""
+    """Print the value of a key: text as it is, other values as JSON. A unique prefix of at least 4 characters is
+    enough."""
 
 
 @_make_action_verb("delete")
 @click.argument("key")
 @_collection
 def delete_command() -> None:
-    """Delete what is behind a key, or a unique beginning of 4 or more characters. Prints the whole key."""
+    """Delete the value of a key, or of a unique prefix of at least 4 characters. Prints the whole key."""
 
 
 @_make_action_verb("list")
-@click.option("--limit", type=int, default=50, show_default=True, help="How many records.")
-@click.option("--offset", type=int, default=0, show_default=True, help="How many to pass over.")
+@click.option("--limit", type=int, default=50, show_default=True, help="Maximum number of records.")
+@click.option("--offset", type=int, default=0, show_default=True, help="Number of records to skip.")
 @_collection
 def list_command() -> None:
-    """Print one JSON array of records in the order of their keys: key, embedding_text, value, embedding.
-
-    An embedding has unit length; that of a text longer than a chunk is the mean of its chunks.
-    """
+    """Print one JSON array of records in key order: key, embedding_text, value, embedding. Embeddings have unit
+    length; a text longer than a chunk has the mean of its chunks."""
 
 
 @_make_action_verb("search")
 @click.argument("query")
-@click.option("--top-k", type=int, default=5, show_default=True, help="How many records.")
+@click.option("--top-k", type=int, default=5, show_default=True, help="Maximum number of records.")
 @_collection
 def search_command() -> None:
-    """Print one JSON array of the nearest records, the nearest first: key, embedding_text, value, score.
-
-    The score is the cosine distance, 0 for the same text, at most 2: that of the best chunk of a long text. A question
-    longer than a chunk is asked chunk by chunk, and its score is the mean. `find` gives the same records by similarity,
-    where higher is better.
-    """
+    """Print one JSON array of records, the nearest first: key, embedding_text, value, score. The score is a cosine
+    distance, from 0 (same text) to 2; a long text counts with its best chunk. A question longer than a chunk is
+    searched chunk by chunk, and its score is the mean. `find` ranks the same records by similarity, where
+    higher is better."""
 
 
 @_make_action_verb("import-file")
 @click.argument("path", type=options.PathName())
 @_collection
 def import_file_command() -> None:
-    """Keep the path of a text file, as it is given, behind its contents. Prints the key alone."""
+    """Store the path of a text file, as given, under its contents. Prints only the key."""
 
 
 @_make_action_verb("set-database")
 @click.argument("path", type=options.PathName(written=True))
 def set_database_command() -> None:
-    """Let the vector actions of this base work on another knowledge base from now on. Prints its folder.
-
-    It is made where there is none. Only the vector actions follow, and only in this clone: the folder is kept in .duckkb/.
-    The path of this base itself ends it.
-    """
+    """Make the vector actions of this base use another knowledge base, which is created if missing. Prints its
+    folder. Only vector actions in this clone change: the folder is recorded in .duckkb/. Give the path of this
+    base to switch back."""
 
 
 @verb("run", group=vector_command)
 @click.argument("action", required=False, metavar="[JSON]")
 def run_command(action: str | None) -> None:
-    """Do one action given as a JSON object, as an argument or on stdin. Prints one JSON value.
+    """Run one action given as a JSON object, as an argument or on stdin. Prints one JSON value.
 
     \b
     duckkb vector run '{"action": "store", "embeddingText": "cat", "value": {"says": "meow"}}'
     duckkb vector run '{"action": "search", "query": "kitten", "topK": 3}'
 
-    `vector schema` prints what each action takes. Paths are relative to the base and must not lead out of it.
+    `vector schema` prints the parameters of each action. Paths are relative to the base and must stay inside it.
     """
     out.only_json(_PRINTED)
-    data = out.read_argument_or_stdin(action, "give the action as an argument, or on stdin")
+    data = out.read_argument_or_stdin(action, "give the action as an argument or on stdin")
     with open_named_base() as kb:
         _print(kb, kb.vectors.run(data), as_json=True)
 
@@ -123,7 +115,7 @@ def run_command(action: str | None) -> None:
 @verb("schema", group=vector_command)
 @click.argument("action", required=False)
 def schema_command(action: str | None) -> None:
-    """Print the JSON Schema of what `vector run` takes: one of several objects, or that of one action."""
+    """Print the JSON Schema of the input of `vector run`, for all actions or one."""
     from duckkb.actions.vector_run import schema
 
     out.only_json("a schema")

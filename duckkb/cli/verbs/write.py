@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _UNREAD = frozenset({"E_JSON", "E_UTF8", "E_NUMBER", "E_DUP_KEY", "E_TOO_LARGE", "E_DEPTH", "E_BOM"})
 _SHOWN = 20
-"""How many lines of its patch a dry run shows on a terminal."""
+"""The number of patch lines that a dry run shows on a terminal."""
 _MOST_NAMED = 20
 """Receipts of more records name none of them; with --json they do."""
 TRIAL_FORMATS = ("jsonl", "patch")
@@ -30,21 +30,21 @@ TRIAL_FORMATS = ("jsonl", "patch")
 @options.type_name
 @click.argument("json_text", metavar="[JSON]", required=False)
 @parameters("merge")
-@click.option("--batch", is_flag=True, help="Keep the good lines where others are bad; the receipt counts both.")
+@click.option(
+    "--batch", is_flag=True, help="Store the valid lines even if others are invalid; the receipt counts both."
+)
 @parameters("if_match", "dry_run", "embed")
 def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match: str | None, **how: bool) -> None:
-    """One JSON object is an argument, else JSONL comes on stdin (also with -).
+    """Give one JSON object as an argument, or JSONL on stdin (also with -). --batch reports each invalid line,
+    stores the others in one write, and exits 1. Fields that duckkb adds to its output are ignored, but __id
+    must match: duckkb get T X | jq -c '.title="new"' | duckkb put T
 
-    The receipt names the records where they are at most 20, with --json always.
-
-    With --batch each bad line is reported, the others are stored in one write, and the exit code is 1. Fields that duckkb
-    prints are ignored when they come back, but __id must match: duckkb get T X | jq -c '.title="new"' | duckkb put T
-    """
+    The receipt of more than 20 records names them only with --json, or if duckkb made identities."""
     if options.split_record_name(type_name):
-        raise click.UsageError(f"put takes a TYPE; the record names its identity itself, unlike {type_name!r}")
-    data = out.read_argument_or_stdin(json_text, "give the object as an argument, or JSONL on stdin")
+        raise click.UsageError(f"put takes a TYPE; give the identity inside the record, not as in {type_name!r}")
+    data = out.read_argument_or_stdin(json_text, "give an object as an argument, or JSONL on stdin")
     if batch and if_match is not None:
-        raise click.UsageError("--if-match names one version; in a batch put _etag into each line")
+        raise click.UsageError("--if-match names one version; in a batch, add _etag to each line")
     with open_named_base() as kb:
         if batch:
             receipt = kb.put_batch(type_name, data, **how)
@@ -61,7 +61,7 @@ def put_command(type_name: str, json_text: str | None, *, batch: bool, if_match:
 @click.argument("identities", metavar="IDENTITY...", nargs=-1, required=True)
 @parameters("cascade", "allow_shrink", "if_match", "dry_run")
 def delete_command(kb: "KnowledgeBase", type_name: str, identities: tuple[str, ...], **how: Any) -> None:
-    """A node that edges touch needs --cascade."""
+    """A node with edges needs --cascade."""
     print_receipt(kb.delete(type_name, *identities, **how), kb.notices)
 
 
@@ -77,25 +77,28 @@ def rename_command(kb: "KnowledgeBase", type_name: str, old: str, new: str, *, d
 @base_verb("import", tells=False, formats=TRIAL_FORMATS)
 @options.type_name
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.PathName())
-@click.option("--id", "id_fields", metavar="FIELD[,FIELD]", help="The fields that make the identity; joined by -.")
+@click.option("--id", "id_fields", metavar="FIELD[,FIELD]", help="Fields that form the identity, joined by -.")
 @click.option(
     "--map",
     "maps",
     metavar="TARGET=SOURCE",
     multiple=True,
-    help="Take field TARGET from SOURCE, which may be a.b for a nested one; repeatable.",
+    help="Read field TARGET from SOURCE, which may be nested (a.b); repeatable.",
 )
 @click.option(
     "--type-of",
     "types",
     metavar="FIELD=TYPE",
     multiple=True,
-    help="Of a column: text, integer, number, boolean, date, timestamp or json; else as its cells are. Repeatable.",
+    help="Type of a column: text, integer, number, boolean, date, timestamp or json. Default: inferred from its "
+    "cells. Repeatable.",
 )
 @click.option(
-    "--records", metavar="A.B", help="Where in a JSON document the array of records is; . is the document itself."
+    "--records", metavar="A.B", help="Path of the array of records in a JSON document; . is the document itself."
 )
-@click.option("--encoding", metavar="NAME", default="", help="Of files that are not UTF-8 and have no mark.")
+@click.option(
+    "--encoding", metavar="NAME", default="", help="Encoding of files that are not UTF-8 and have no byte order mark."
+)
 @parameters("merge", "if_match", "dry_run", "embed", action="put")
 def import_command(
     kb: "KnowledgeBase",
@@ -107,22 +110,23 @@ def import_command(
     types: tuple[str, ...],
     **how: Any,
 ) -> None:
-    """All of them or none; - stands for stdin. A JSON document holds an array of records.
+    """Imports all records or none; - means stdin. A JSON document must contain an array of records.
 
     \b
     duckkb import faq faq.csv
     duckkb import customers customers.csv --id customer_id --dry-run
     duckkb import tickets tickets.json --records tickets --id ticket.key
 
-    A TYPE that is not there becomes a collection (policy knowledge-base) in the same write, unless its name is nearly that of
-    another; the receipt says so. A file's form follows from its name, else from its first bytes. Columns of CSV become numbers and booleans where each cell
-    says one exactly; 007 stays text, and an empty cell is no field. Every bad line is reported. A record without id gets one
-    made of its contents, the same each time. An edge has `from` and `to`. The files are never changed. A dry run also says on
-    stderr the types of columns and the first records."""
+    An unknown TYPE becomes a collection (policy knowledge-base) in the same write, unless its name is nearly
+    that of another; the receipt reports it. The format follows from the file name, else from its first bytes.
+    CSV columns become numbers or booleans if every cell is exactly one; 007 stays text, and an empty cell is
+    left out. Every invalid line is reported. A record without id gets one derived from its contents, the same
+    each time. An edge has `from` and `to`. The files are never changed. A dry run also prints column types and
+    the first records on stderr."""
     identity_fields = [] if id_fields is None else [name.strip() for name in id_fields.split(",")]
     if not all(identity_fields):
         raise click.UsageError(f"--id takes FIELD[,FIELD], not {id_fields!r}")
-    with printed.progress_when_slow(f"importing {', '.join(files)}: nothing is stored before all of it is"):
+    with printed.progress_when_slow(f"importing {', '.join(files)}: all records are stored at once, at the end"):
         receipt = kb.import_files(
             type_name,
             *files,
@@ -158,8 +162,8 @@ def _make_batch_error(receipt: "Receipt") -> "InvalidRecord":
     from duckkb.errors import InvalidRecord
 
     findings = tuple(finding for findings in receipt.errors for finding in findings)
-    message = f"{len(receipt.errors)} of the lines given cannot be stored; the others are"
-    return InvalidRecord(message, suggestion="mend those lines and put them again", findings=findings, exit_code=1)
+    message = f"{len(receipt.errors)} of the lines cannot be stored; the others are stored"
+    return InvalidRecord(message, suggestion="correct those lines and put them again", findings=findings, exit_code=1)
 
 
 def _parse_pairs(option: str, pairs: tuple[str, ...]) -> dict[str, str]:
@@ -220,7 +224,7 @@ def _describe_import(summary: "ImportSummary") -> "Iterator[str]":
     for fields in summary.first:
         yield printed.brief("record: " + json.dumps(fields, ensure_ascii=False))
     if summary.generated_ids:
-        yield f"ids: {summary.generated_ids:,} made of the records' contents"
+        yield f"ids: {summary.generated_ids:,} derived from the records' contents"
 
 
 def _read_proposal() -> "Mapping[str, Any]":

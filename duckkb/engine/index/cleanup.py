@@ -121,7 +121,7 @@ def _measure_folders(home: Path) -> int:
 def _find_orphan_stores(home: Path, *, now: bool) -> Iterator[Removed]:
     for store in place.iter_kept_folders(home):
         if store.is_left_over(0) if now else store.is_left_over():
-            reason = f"the base {store.root} is gone, or another one lies there" if store.root else "no base's any more"
+            reason = f"the base {store.root} was deleted or replaced" if store.root else "of deleted bases"
             yield Removed(str(store.folder), reason, place.size(store.folder))
 
 
@@ -157,7 +157,7 @@ def _find_cache_surplus(cache: CacheStore, most: int, going: int) -> Iterator[Re
     if rows:
         yield Removed(str(cache.path), f"{len(rows)} rows that were not used for longest", sum(rows.values()))
     if unused_bytes >= max(_LEAST, int(_SHARE * cache.size)):
-        yield Removed(str(cache.path), "pages that hold nothing any more", unused_bytes)
+        yield Removed(str(cache.path), "empty pages", unused_bytes)
 
 
 def _shrink_cache(cache: CacheStore, most: int, unused_models: Mapping[str, Collection[int]]) -> str:

@@ -195,7 +195,7 @@ def _run(base: Base, verb: str, options: JobOptions, listen: Listen, book: JobNo
 def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     """Write the team's cache under the lock of writers; return the changed files and notices."""
     if base.wiring.place.sealed is not None:
-        return (), (Notice("W_SEALED", "the team's cache is not written, as it would lie in data/ in the clear"),)
+        return (), (Notice("W_SEALED", "the team's cache is not written, since it would be unencrypted in data/"),)
     on_main = repository.is_main_branch(base.root)  # asked first, since nothing may fail after the commit
     with writable(base):
         for kind in list_indexed_types(base):  # records added during the job wait for the next job
@@ -207,7 +207,7 @@ def publish(base: Base) -> tuple[tuple[str, ...], tuple[Notice, ...]]:
     notices = []
     if changes and not on_main:
         remedy = "leave it out of the pull request"
-        notices.append(Notice("W_NOT_ON_MAIN", "the team cache is meant to be built on the main branch", remedy))
+        notices.append(Notice("W_NOT_ON_MAIN", "build the team cache on the main branch", remedy))
     return tuple(change.path for change in changes), tuple(notices)
 
 

@@ -124,7 +124,9 @@ class _Migration(JobWork):
         if needed_bytes <= env.cache_limit // 4 or needed_bytes <= room(env.cache_home.expanduser(), env.cache_limit):
             return False
         self.code = "E_CACHE_LIMIT"
-        self.reason = f"the cache folder may take {env.cache_limit:,} bytes, and more vectors would push older ones out"
+        self.reason = (
+            f"the cache folder is limited to {env.cache_limit:,} bytes, and more vectors would evict older ones"
+        )
         return True
 
     def _keep(self, kind: RecordType, batch: MadeVectors) -> None:

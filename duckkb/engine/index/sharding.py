@@ -209,7 +209,7 @@ def _refuse(base: Base) -> None:
     absent.refuse_sparse_paths(base.root)
     if base.wiring.place.sealed is not None:
         raise Refused(
-            "a key is set, and shards would lie in their folder in the clear",
+            "a key is set, and shards would be unencrypted in their folder",
             suggestion="`duckkb index build` embeds into the sealed cache",
         )
 
@@ -320,7 +320,7 @@ class _ShardCheck:
                 self._report_missing_shard(Shard(self._of, number))
         if self._others and len(there) == self._of:
             names = ", ".join(shard_file.name for shard_file in self._others)
-            self.notices = (Notice("W_SHARD", f"left where they are, as they are not of plan {self.plan}: {names}"),)
+            self.notices = (Notice("W_SHARD", f"not adopted, since they are not of plan {self.plan}: {names}"),)
         return sound
 
     def number(self, one: ShardFile) -> int:
@@ -351,7 +351,7 @@ class _ShardCheck:
     def _is_honest(self, shard_file: ShardFile) -> bool:
         """Check that the sample agreed, and that each row names the model and the text from which its key is made."""
         if TeamFile(self._folder, shard_file.name) not in self._cache.team_numbers():
-            self._report_fault(shard_file, "rows of it did not agree with what was recomputed")
+            self._report_fault(shard_file, "its rows differ from recomputed ones")
             return False
         planned_texts = self._planned[shard_file.shard.number]
         wrong = 0
@@ -384,11 +384,9 @@ def _list_shards(folder: Path) -> list[ShardFile]:
         shard_files = files.shard_files(folder)
     except OSError as error:
         message = f"{folder} cannot be read: {error.strerror}"
-        raise UsageError(
-            message, code="E_PATH", suggestion="give the folder that the shards lie in", exit_code=1
-        ) from error
+        raise UsageError(message, code="E_PATH", suggestion="give the folder of the shards", exit_code=1) from error
     if not shard_files:
-        message = f"there is no shard in {folder}"
+        message = f"no shard in {folder}"
         raise StateError(message, code="E_SHARD", suggestion="duckkb index build --shard 1/4 --out DIR makes one")
     return shard_files
 
@@ -396,10 +394,13 @@ def _list_shards(folder: Path) -> list[ShardFile]:
 def _build_refusal(problems: Sequence[Finding], folder: Path) -> StateError:
     message = f"the shards in {folder} do not fit; nothing was taken in"
     return StateError(
-        message, code="E_SHARD", suggestion="mend what is named, or take the others with --partial", findings=problems
+        message,
+        code="E_SHARD",
+        suggestion="correct the shards named, or adopt the others with --partial",
+        findings=problems,
     )
 
 
 def _build_write_error(why: str) -> Unavailable:
-    message = f"the search cache takes no shards: {why}"
+    message = f"the search cache cannot store shards: {why}"
     return Unavailable(message, code="E_IO", suggestion="free space, or set DUCKKB_CACHE_HOME to a folder of your own")

@@ -69,7 +69,7 @@ class PublishedTable(Table):
         return row.record.identity if row else None
 
     def swap(self, old: Swapped, new: Swapped) -> tuple[set[bytes], set[bytes]]:
-        raise AssertionError("what is published has no files")
+        raise AssertionError("a published base has no files")
 
     def fetch(self, ids: Iterable[int]) -> Mapping[int, StoredRow]:
         """Fetch those of these records that are not held, in one request. Other threads may drop them at any time."""

@@ -247,7 +247,7 @@ class Columns(Struct, frozen=True, dict=True):
         if known_names:
             raise FilterError(
                 f"The field name {name!r} fits several fields of {self.type}: {', '.join(sorted(known_names))}.",
-                suggestion="write the name as it is stored, in double quotes",
+                suggestion="write the stored name in double quotes",
             )
         for column in self.all:  # `A_2` if the table already has an `a`
             if column.sql_name.casefold() == name.casefold():

@@ -20,5 +20,5 @@ def make_behind_error(name: str, expected: Watermark | None, found: Watermark | 
     return Conflict(
         f"{is_there}, {expectation}: another publisher was faster",
         code="E_BEHIND",
-        suggestion="publish again: what is left to do follows on what is there now",
+        suggestion="publish again: it continues from the current state",
     )

@@ -73,7 +73,7 @@ def refuse_form(what: str, function: object, parameters: int) -> None:
         signature.bind(*[None] * parameters)
     except TypeError as error:
         message = f"{what} does not take {parameters} argument{'s' * (parameters > 1)}: {error}"
-        raise UsageError(message, suggestion="docs/loop.md says what each is called with") from None
+        raise UsageError(message, suggestion="docs/loop.md lists their arguments") from None
 
 
 async def _await(value: Any) -> Any:

@@ -212,7 +212,7 @@ class Harness:
     def lock(self) -> Iterator[None]:
         """Reserve the harness for one run while the block runs. Raises `errors.Unavailable` (E_LOCKED)."""
         if not self._in_use.acquire(blocking=False):
-            raise Unavailable("another run goes on with this harness", "E_LOCKED", "wait until it has ended")
+            raise Unavailable("another run uses this harness", "E_LOCKED", "wait until it has ended")
         try:
             yield
         finally:

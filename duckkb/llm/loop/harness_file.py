@@ -61,7 +61,7 @@ class HarnessFile:
             raise _wrap_error(path, error) from error
         try:
             if not locks.wait_for_lock(self._descriptor, exclusive=True, deadline=time.monotonic() + wait_s):
-                message = f"{path} is in use: another run goes on with this harness"
+                message = f"{path} is in use: another run uses this harness"
                 raise Unavailable(message, "E_LOCKED", "wait until it has ended")
             if not locks.is_at(self._descriptor, path):
                 raise StateError(f"{path} was removed or replaced meanwhile", "E_HARNESS", "open it again")
@@ -84,7 +84,7 @@ class HarnessFile:
         After a failure none of them is there, and the file takes no more. Raises `errors.Unavailable` (E_IO).
         """
         if not self._is_sound:
-            raise Unavailable(f"{self._path} takes no more: a write to it failed", "E_IO", "open it again")
+            raise Unavailable(f"{self._path} accepts no more writes: one failed", "E_IO", "open it again")
         data, last = b"", self._sum
         for line in lines:
             text, last = _seal_line(line, last)
@@ -128,12 +128,14 @@ def _parse_file(path: Path, data: bytes) -> Found:
         if line is None and number == len(whole) and not torn_end and number > 1 and b"\0" in text:
             return Found(tuple(lines), size, last, True)  # blocks of the file that never reached the disk
         if line is None or (number == 1 and line.get("format") != FORMAT):
-            message = f"{path}:{number} is not as it was written" if number > 1 else f"{path} is no file of a harness"
+            message = (
+                f"{path}:{number} was changed after it was written" if number > 1 else f"{path} is not a harness file"
+            )
             raise StateError(message, "E_HARNESS", "take the file from a backup, or begin a new harness")
         lines.append(line)
         size, last = size + len(text) + 1, str(line["sum"])
     if torn_end and not whole and not b'{"line":"head"'.startswith(torn_end[:14]):
-        raise StateError(f"{path} is no file of a harness", "E_HARNESS", "name another file")
+        raise StateError(f"{path} is not a harness file", "E_HARNESS", "name another file")
     return Found(tuple(lines), size, last, bool(torn_end))
 
 

@@ -117,9 +117,9 @@ def _parse_message(value: "Message | Mapping[str, Any]") -> Message:
     try:
         return message_of(value)
     except (ValueError, AttributeError) as error:
-        reason = error if isinstance(error, ValueError) else f"a {type(value).__name__} is no message"
+        reason = error if isinstance(error, ValueError) else f"a {type(value).__name__} is not a message"
         raise UsageError(
-            f"this is no conversation: {reason}", suggestion='{"role": "user", "content": "..."}'
+            f"this is not a conversation: {reason}", suggestion='{"role": "user", "content": "..."}'
         ) from error
 
 
@@ -140,7 +140,7 @@ class _Run:
         if self._reason is None and self._messages[-1:] == [answer] and not self._messages[-1].tool_calls:
             self._messages.pop()  # it broke off; the model is asked again
         if not self._messages:
-            raise UsageError("there are no messages to answer", suggestion="give at least the user's")
+            raise UsageError("no messages to answer", suggestion="give at least the user's")
         self._metadata = MappingProxyType(dict(loop.metadata))
         self._sent = Compacted(loop.compaction, len(self._messages), event_loop)
         self._used: list[Usage | None] = []
@@ -299,7 +299,7 @@ class _Run:
                 if is_last:
                     raise ToolError("it was not executed: the turns are at their limit")
                 if call.tool not in tools:
-                    raise ToolError(f"there is no tool {call.tool!r}; there are: {', '.join(tools) or 'none'}")
+                    raise ToolError(f"unknown tool {call.tool!r}; tools: {', '.join(tools) or 'none'}")
                 args = parse_arguments(call.arguments)
                 refuse_unfit(tools[call.tool].parameters, args)
                 jobs.append(Job(call, tools[call.tool], args))

@@ -125,9 +125,9 @@ def _find_ticket(harness: Harness, messages: Sequence[Message], decision: Decisi
     """Return the waiting call of a decision."""
     ticket = harness.tickets.get(decision.ticket_id)
     if ticket is None:
-        _refuse(decision.ticket_id, "this harness has no such ticket")
+        _refuse(decision.ticket_id, "this harness does not have the ticket")
     if ticket.call.digest != decision.digest:
-        _refuse(ticket.ticket_id, "what was decided on were other arguments")
+        _refuse(ticket.ticket_id, "the decision was on other arguments")
     calls = [call for message in messages for call in message.tool_calls if call.id == ticket.call.call_id]
     if not calls:
         _refuse(ticket.ticket_id, "its call is not in this conversation")

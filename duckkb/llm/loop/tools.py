@@ -84,13 +84,13 @@ def refuse_unsound(tools: Sequence[Tool]) -> None:
     """Raise `errors.UsageError` for a duplicated name, and for parameters that are no JSON Schema."""
     names = [tool.name for tool in tools]
     if twice := next((name for name in names if names.count(name) > 1), None):
-        raise UsageError(f"there are two tools {twice!r}", suggestion="give each a name of its own")
+        raise UsageError(f"two tools are called {twice!r}", suggestion="give each a different name")
     for tool in tools:
         try:
             compile_rule(tool.parameters)
         except ValueError as error:
-            message = f"the parameters of the tool {tool.name!r} are no JSON Schema: {error}".partition("\n")[0]
-            raise UsageError(message, suggestion="mend the schema") from error
+            message = f"the parameters of the tool {tool.name!r} are not a JSON Schema: {error}".partition("\n")[0]
+            raise UsageError(message, suggestion="correct the schema") from error
 
 
 def visible(

@@ -65,7 +65,7 @@ class ChatAnswer:
             raise WrongAnswer("failed in the middle of its answer")
         choices = whole.get("choices") or []
         if not isinstance(choices, list):
-            raise WrongAnswer("choices that are no list")
+            raise WrongAnswer("choices that are not a list")
         for choice in [_require_object(raw_choice, "a choice") for raw_choice in choices[:1]]:
             yield from self._read(choice)
             self._take_usage(choice)
@@ -94,7 +94,7 @@ class ChatAnswer:
             yield ContentDelta(content)
         calls = delta.get("tool_calls") or []
         if not isinstance(calls, list):
-            raise WrongAnswer("tool_calls that are no list")
+            raise WrongAnswer("tool_calls that are not a list")
         for raw_call in calls:
             self._take_call(_require_object(raw_call, "a call of a tool"))
         reason = choice.get("finish_reason")
@@ -189,14 +189,14 @@ def _count(value: Mapping[str, Any], *names: str) -> int | None:
 
 def _require_object(value: object, label: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise WrongAnswer(f"{label} that is no object")
+        raise WrongAnswer(f"{label} that is not an object")
     return value
 
 
 def _read_text(value: Mapping[str, Any], name: str) -> str:
     text = value.get(name)
     if text is not None and not isinstance(text, str):
-        raise WrongAnswer(f"a {name} that is no text")
+        raise WrongAnswer(f"a {name} that is not a text")
     return text or ""
 
 

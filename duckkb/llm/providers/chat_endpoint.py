@@ -57,10 +57,12 @@ class ChatEndpoint:
                 if not answer.is_finished:  # after the end, only the number of tokens may come
                     raise
             if request.tool_choice == "required" and request.tools and answer.is_complete and not answer.has_calls:
-                raise WrongAnswer("answered in prose, and was told to call a tool (tool_choice: required)", "ignored")
+                raise WrongAnswer(
+                    "answered in prose, but the request required a tool call (tool_choice: required)", "ignored"
+                )
             yield from answer.end()
             if answer.has_calls and (not request.tools or request.tool_choice == "none"):
-                raise WrongAnswer("called a tool, and was told to call none", "ignored")
+                raise WrongAnswer("called a tool, but the request allowed none", "ignored")
         except WrongAnswer as error:
             raise self._convert_wrong_answer(error) from None
 
@@ -173,7 +175,7 @@ class ChatEndpoint:
             )
         if status in EXPLAINED:
             server_message = explanation(error.body, key)
-            remedy = f"check the row global.models.{self._model.name}, and what was asked"
+            remedy = f"check the row global.models.{self._model.name}, and the request"
             return self._make_fault(reason, f"refused the request (HTTP {status}){server_message}", remedy)
         return self._make_fault(reason, f"failed (HTTP {status})", "try again later")
 

@@ -47,7 +47,7 @@ class ChatExpander:
             raise self._endpoint.bad("no message")
         found = tuple(read_variants(content, question))
         if not found:
-            raise self._endpoint.bad("none of its lines begins with lex:, vec: or hyde:")
+            raise self._endpoint.bad("no line begins with lex:, vec: or hyde:")
         return found
 
 

@@ -57,7 +57,7 @@ class HttpReranker:
             if place in score_by_place:
                 raise self._endpoint.bad("an index twice")
             if score is None:
-                raise self._endpoint.bad("a score that is no finite number")
+                raise self._endpoint.bad("a score that is not a finite number")
             score_by_place[place] = score
         if len(score_by_place) < count:
             raise self._endpoint.bad(f"{len(score_by_place)} results for {count} documents")
@@ -130,7 +130,7 @@ class ChatReranker:
             word = token.strip(_BLANKS).casefold()
             if word in logarithms_by_word:
                 if logarithm is None:
-                    raise self._endpoint.bad("a probability that is no finite number")
+                    raise self._endpoint.bad("a probability that is not a finite number")
                 logarithms_by_word[word].append(logarithm)
         both = [*logarithms_by_word["yes"], *logarithms_by_word["no"]]
         if not both:
@@ -141,7 +141,7 @@ class ChatReranker:
 
     def _make_logprobs_fault(self) -> Unavailable:
         remedy = "use an endpoint that gives logprobs, or global.rerank.method http"
-        return self._endpoint.fault("no_logprobs", "gives no logprobs, and prose is not taken for a score", remedy)
+        return self._endpoint.fault("no_logprobs", "gives no logprobs, and prose is not a score", remedy)
 
 
 def _fill_empty_text(text: str) -> str:

@@ -68,7 +68,7 @@ def _check_caches(versions: Versions) -> Iterator[Finding]:
     touched_paths = [path for path in versions.paths if path.startswith(_INDICES)]
     if touched_paths:
         many = f" ({len(touched_paths):,} files)" if len(touched_paths) > 1 else ""
-        message = f"the team's cache is made on the main branch{many}; nobody can review it"
+        message = f"the team's cache is made on the main branch{many}; it cannot be reviewed"
         remedy = f"git checkout {versions.base.commit[:12]} -- {_INDICES}"
         yield Finding("W_CACHE_IN_PR", message, touched_paths[0], remedy=remedy)
 

@@ -126,7 +126,7 @@ def _find_newly_valid(
     if offenders:
         change, why = offenders[0]
         many = f"{len(offenders):,} records" if len(offenders) > 1 else "1 record"
-        message = f"{many} of this change would not pass by the rules as they were; the first, {change.identity}: {why}"
+        message = f"{many} of this change would break the old rules; the first, {change.identity}: {why}"
         place = change.place
         yield Finding("W_NEW_RULES", message, place.path, place.line_no, "", CODES["W_NEW_RULES"].remedy, kind.name)
 
@@ -205,11 +205,11 @@ def _compare_jobs(root: Path, touched_files: Iterable[Touched]) -> Iterator[Find
             removed_line = next((line for line in before if line not in after), "")
             number, came = next(((number, line) for number, line in _parse_steps(new) if line not in before), (0, ""))
             message = (
-                f"no longer says `{removed_line}`"
+                f"no longer has `{removed_line}`"
                 if removed_line
                 else f"says `{came}`"
                 if came
-                else "says it in another order"
+                else "has it in another order"
             )
             yield make_guard_finding(f"a job that runs duckkb {message}", path, number, "")
 

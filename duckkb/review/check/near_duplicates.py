@@ -77,7 +77,9 @@ def _compare_texts(tree: Tree, kind: RecordType, new_ids: set[int]) -> Iterator[
     for number, (share, near) in sorted(nearest.items()):
         who = _describe_row(near)
         message = (
-            f"its texts say what {who} says" if share == 1 else f"{int(share * 100)} % of its texts stand in {who}"
+            f"its texts are nearly those of {who}"
+            if share == 1
+            else f"{int(share * 100)} % of its texts appear in {who}"
         )
         yield make_finding(new[number][0], _CODE, message)
 

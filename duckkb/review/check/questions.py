@@ -20,7 +20,7 @@ def iter_lost_answers(base: Base, documents: Sequence[Document]) -> Iterator[Fin
             kind = base.ontology.find(question.type)
             for name in question.expected if kind is not None else ():
                 if kind is not None and not _is_there(base, kind, name):
-                    message = f"the question {question.text!r} expects {kind.name} {name}, which is not there"
+                    message = f"the question {question.text!r} expects {kind.name} {name}, which does not exist"
                     yield document.finding(
                         _CODE, pointer("questions", number, "expected", name), message, CODES[_CODE].remedy
                     )

@@ -136,7 +136,7 @@ class _TableChanges:
             if first is not row:
                 same = first.record.identity == row.record.identity
                 code = "E_DUP_IDENTITY" if same else "E_DUP_ID"
-                message = f"__id {row.record.id} stands at {first.path}:{first.line_no} too"
+                message = f"__id {row.record.id} is also at {first.path}:{first.line_no}"
                 self.findings.append(make_finding(row, code, message))
             self.findings += check_spelling(row)
 

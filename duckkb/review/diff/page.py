@@ -93,12 +93,12 @@ class EntryPage:
         number = re.fullmatch("([1-9][0-9]{0,9})-[0-9a-f]{8}", after)
         if after and number is None:
             raise UsageError(
-                f"--after {after}: that is no cursor", suggestion="take the command that the page before ends with"
+                f"--after {after} is not a cursor", suggestion="take the command that the page before ends with"
             )
         count = int(number[1]) if number else 0
         if count > len(self._entries) or (count and self._format_cursor(count) != after):
             raise Conflict(
-                "the difference is not the one any more that this cursor is of",
+                "the difference changed since this cursor was printed",
                 suggestion="begin again without --after",
             )
         return count

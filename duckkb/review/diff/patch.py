@@ -36,8 +36,8 @@ def render(diff: Diff, options: DiffOptions) -> Iterator[str]:
     ]
     if lost_findings:
         raise Unreadable(
-            f"{len(lost_findings)} places of {diff.head.shown} are no records; a patch would leave them out",
-            suggestion="mend the lines named, then repeat",
+            f"{len(lost_findings)} places of {diff.head.shown} are not records; a patch would omit them",
+            suggestion="correct the lines named, then repeat",
             findings=tuple(lost_findings),
         )
     steps = [step for change in (*diff.changes, *diff.moves) for step in _iter_steps(change)]
@@ -70,7 +70,7 @@ def parse(data: bytes, ontology: Ontology, limits: Limits, *, reverse: bool = Fa
             continue
         key = (change.record.type, change.record.id)
         if key in changes:
-            findings.append(Finding("E_PATCH", f"{key[0]} with __id {key[1]} stands in it twice", line=number))
+            findings.append(Finding("E_PATCH", f"it has {key[0]} with __id {key[1]} twice", line=number))
         changes[key] = change
         if path:
             places[key] = path
@@ -116,7 +116,7 @@ def _parse_side(value: Any, side: str, ontology: Ontology, limits: Limits) -> tu
         raise LineError([Finding("E_PATCH", "names no part of a type of this base", field="path")])
     values, is_canonical = decode(line.encode(), LineShape(kind.identity_fields, kind.generated), limits)
     if not is_canonical or not {ID, CREATED_AT, UPDATED_AT} <= values.keys():
-        raise LineError([Finding("E_PATCH", "holds a line that is not canonical, or has no __id or times")])
+        raise LineError([Finding("E_PATCH", "has a line that is not canonical, or lacks __id or times")])
     return path, record_of(kind, values)
 
 

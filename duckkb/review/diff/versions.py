@@ -59,15 +59,15 @@ def parse_range(text: str | None, *, staged: bool = False, worktree: bool = Fals
     match = re.fullmatch(r"(.*?)(\.\.\.?)(.*)", text or "", re.DOTALL)
     if text == "" or (match and (".." in match[3] or match[3].startswith("."))):
         raise UsageError(
-            f"{text!r} is no range: it names no revision, or more than two",
-            suggestion="give BASE, BASE..HEAD or BASE...HEAD; nothing at all stands for HEAD",
+            f"{text!r} is not a range of one or two revisions",
+            suggestion="give BASE, BASE..HEAD or BASE...HEAD; the default is HEAD",
         )
     if staged and worktree:
         raise UsageError("--staged and --worktree contradict each other; give one of them")
     if match and (staged or worktree):
         raise UsageError(
             f"{text} names two commits, which leaves nothing for --{'staged' if staged else 'worktree'}",
-            suggestion="give one revision, or leave the option out",
+            suggestion="give one revision, or leave out the option",
         )
     if match:
         return Range(match[1] or "HEAD", "commit", match[3] or "HEAD", match[2] == "...")

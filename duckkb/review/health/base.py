@@ -119,7 +119,7 @@ def writable(ground: Surroundings) -> Verdict:
 def lock_file(ground: Surroundings) -> Verdict:
     ground.need_state()
     if not os.path.lexists(state.folder_of(ground.root) / state.LOCK):
-        return "nobody has needed it yet"
+        return "not needed yet"
     try:
         with lock.hold_lock_shared(ground.root):
             return "free"
@@ -128,11 +128,7 @@ def lock_file(ground: Surroundings) -> Verdict:
             yield error(problem.message, f"rm -r {state.FOLDER}/lock")
             return ""
     holder = lock.holder(ground.root)
-    who = (
-        f"{holder.command} (process {holder.pid} on {holder.host})"
-        if holder
-        else "a process that does not say its name"
-    )
+    who = f"{holder.command} (process {holder.pid} on {holder.host})" if holder else "an unknown process"
     yield make_warning(f"held by {who}", "wait until it is done, or end that process; the lock is released with it")
     return ""
 
@@ -168,7 +164,7 @@ def local_state(ground: Surroundings) -> Verdict:
     elif journal.list_sealed_stages(ground.root):
         raise Skipped("an interrupted write comes first: duckkb recover")
     elif ignore.is_symlink() or (ignore.exists() and not ignore.is_file()):
-        yield error(f"{state.FOLDER}/.gitignore is no file of its own", f"rm -r {state.FOLDER}/.gitignore")
+        yield error(f"{state.FOLDER}/.gitignore is not a regular file", f"rm -r {state.FOLDER}/.gitignore")
     elif os.path.lexists(txn) and not state.is_folder(txn):
         yield error(f"{state.FOLDER}/txn is a link or a file, so nothing can be written", f"rm {state.FOLDER}/txn")
     else:
@@ -195,7 +191,7 @@ def team_cache(ground: Surroundings) -> Verdict:
     forged_paths, has_withheld_rows = _find_forged_files(ground)
     yield from (make_warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in cache.findings)
     for path in forged_paths:
-        message, remedy = f"{path}: rows of it do not agree with what was recomputed", "find out who changed it"
+        message, remedy = f"{path}: its rows differ from recomputed ones", "find out who changed it"
         yield make_warning(message, f"{remedy}, then duckkb index build")
     return "sound; a search believes it once a sample has been recomputed" if has_withheld_rows else "sound"
 
@@ -238,7 +234,7 @@ def fingerprint(ground: Surroundings) -> Verdict:
     kinds = [kind for kind in ground.base.ontology if kind.has_text_vectors]
     model_names = {str(model) for kind in kinds if (model := ground.base.fingerprint(kind)) is not None}
     if settings.embedding.model == "none" and not model_names:
-        raise Skipped("there is no embedding model (embedding_model: none)")
+        raise Skipped("no embedding model (embedding_model: none)")
     model_names = model_names or {str(ground.wiring.embedder.fingerprint)}
     store = ground.base.cache.store
     team = store.fingerprints(tuple(ground.base.cache.team_numbers().values()))

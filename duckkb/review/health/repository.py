@@ -20,7 +20,7 @@ _WANTED = {_PART: {"text": "set", "eol": "lf"}, _CACHE: {"text": "unset"}}
 def git(ground: Surroundings) -> Verdict:
     version = run.version()
     if version is None:
-        yield make_warning("there is no git on this machine: reviews and patches do without it", "install git")
+        yield make_warning("git is missing on this machine; reviews and patches need it", "install git")
         return ""
     version_text = ".".join(map(str, version))
     if version < OLDEST:
@@ -35,7 +35,7 @@ def check_history(ground: Surroundings) -> Verdict:
         yield make_warning("the base is in no git repository, so nothing keeps its history", "git init")
         return ""
     if run.version() is None:
-        raise Skipped("there is no git to ask")
+        raise Skipped("git is missing")
     if not git_repository.readable:
         yield error("git cannot read its repository here", "git fsck, then fetch or clone what is missing")
         return ""
@@ -45,7 +45,7 @@ def check_history(ground: Surroundings) -> Verdict:
     if git_repository.shallow:
         yield make_warning("the clone is shallow: older history is not here", "git fetch --unshallow")
     if repository.settings(ground.root).get("core.bare") == "true":
-        yield make_warning("core.bare is true although there is a work tree", "git config core.bare false")
+        yield make_warning("core.bare is true, but a work tree exists", "git config core.bare false")
     return "a linked work tree" if git_repository.linked else "a repository with work tree"
 
 
@@ -67,7 +67,7 @@ def attributes(ground: Surroundings) -> Verdict:
     )
     if any(path_attributes is None for path_attributes in attributes_by_path.values()):
         yield from lacking
-        return "the lines that init writes stand in .gitattributes"
+        return ".gitattributes has the lines that init writes"
     for path, expected_values in _WANTED.items():
         path_attributes = attributes_by_path[path] or {}
         odd = {
@@ -79,7 +79,7 @@ def attributes(ground: Surroundings) -> Verdict:
             yield from lacking
         elif odd:
             overrides = ", ".join(f"{key} {value}" for key, value in odd.items())
-            message = f"git gives {path} other attributes than .gitattributes says: {overrides}"
+            message = f"git uses other attributes for {path} than .gitattributes: {overrides}"
             yield make_warning(
                 message, f"remove what overrides it: git check-attr -a -- {path}, .git/info/attributes, data/**"
             )
@@ -145,7 +145,7 @@ def checkout(ground: Surroundings) -> Verdict:
         yield error(absent.describe_absent(left_out), absent.remedy(ground.root, left_out))
     else:
         yield from (make_warning(f"{finding.path}: {finding.message}", finding.remedy) for finding in findings)
-    return "git leaves no file of the base out"
+    return "git leaves out no file of the base"
 
 
 def lfs(ground: Surroundings) -> Verdict:

@@ -124,7 +124,7 @@ def _format_notes(report: ImpactReport, show: Any) -> Iterator[str]:
     for message in report.crossed:
         yield f"Limit crossed: {message}"
     if not report.rows:
-        yield "There are no judged questions: list some under `questions` in ontology/questions.yaml"
+        yield "No judged questions: list some under `questions` in ontology/questions.yaml"
 
 
 def _format_means(report: ImpactReport) -> Iterator[str]:

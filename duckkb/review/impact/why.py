@@ -239,8 +239,8 @@ def _explain_lane(account: Why, lane: LaneRank, kind: RecordType) -> list[str]:
         return ["The lane of meaning did not rank it."]
     fields = ", ".join(item.name if item.name != "*" else "all texts" for item in kind.full_text)
     elsewhere = sorted({name for token in account.tokens for name in token.elsewhere})
-    message = f"It has none of the words asked for in the fields that are searched by words ({fields})."
-    return [message + (f" They stand in {', '.join(elsewhere)}, which is not among these." if elsewhere else "")]
+    message = f"The fields searched by words ({fields}) have none of the words of the question."
+    return [message + (f" They are in {', '.join(elsewhere)}, which is not searched by words." if elsewhere else "")]
 
 
 def _describe_policy(kind: RecordType) -> dict[str, Any]:

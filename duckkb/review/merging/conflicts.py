@@ -217,7 +217,7 @@ def _answer(entry: Mapping[str, Any], depth: int) -> ConflictAnswer:
             return ConflictAnswer(*record_key, record=entry["record"], etag=etag)
         case "delete" if entry["delete"] is True:
             return ConflictAnswer(*record_key, etag=etag)
-    raise ValueError(f"`{forms[0]}` is not what it may be here")
+    raise ValueError(f"`{forms[0]}` is not allowed here")
 
 
 def _format_identity(identity: Any) -> str:

@@ -110,10 +110,10 @@ def check(root: Path, rules: RulesByTable) -> list[Fact]:
         else "",
         ("attributes", "parts are merged and shown by duckkb"): ""
         if attributes.get("merge") == attributes.get("diff") == "duckkb"
-        else f".gitattributes does not say `{ATTRIBUTE}`",
+        else f".gitattributes lacks `{ATTRIBUTE}`",
         ("rules", "identity fields and merge rules are known"): ""
         if merge_rules.load(root) == rules
-        else f"{merge_rules.FILE} does not say what the ontology says",
+        else f"{merge_rules.FILE} does not match the ontology",
     }
     return [
         Fact(name, not problem, problem or fine, "duckkb git install" if problem else "")

@@ -78,7 +78,7 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
             return _advance_head(root, head, theirs)
         if options.fast_forward == "only":
             raise Refused(
-                f"{name} does not lie ahead of HEAD, so it cannot be fast-forwarded to",
+                f"HEAD cannot fast-forward to {name}",
                 suggestion=f"duckkb merge {name}",
             )
         if not bases:
@@ -169,7 +169,7 @@ def _refuse_under_way(root: Path) -> None:
     under_way = repository.operation_in_progress(root)
     if under_way:
         raise Refused(
-            f"a {under_way} is under way already",
+            f"a {under_way} is already in progress",
             code="E_MERGE_IN_PROGRESS",
             suggestion=f"`duckkb resolve`, then conclude it; or `git {under_way} --abort`",
         )

@@ -286,7 +286,7 @@ class _Merging:
         return _strip_labels(before) not in map(_strip_labels, merges)
 
     def _preserve_part(self, part: _Part) -> None:
-        assert part.before is not None, "it holds markers"
+        assert part.before is not None, "it contains conflict markers"
         folder = state.folder_of(self._root) / state.RESCUED
         state.ensure(self._root)
         folder.mkdir(exist_ok=True)
@@ -320,7 +320,7 @@ class _Merging:
     def _find_rules(self, path: str) -> MergeRules:
         key = table_of(path)
         if key is None:
-            raise Refused(f"{path} is no part of records")
+            raise Refused(f"{path} is not a part file")
         return self._rules.get_rules(key)
 
 

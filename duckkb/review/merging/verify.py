@@ -192,7 +192,7 @@ def _describe_fate(block: Block, fields: Sequence[str], lines: _LinesById) -> st
         return f"one side deleted it and the other changed it, and git took {outcome} unasked"
     names = " ".join(filter(None, fields))
     outcome = (
-        "both versions stand" if all(stand) else "git took one of them unasked" if any(stand) else "neither stands"
+        "both versions remain" if all(stand) else "git chose one of them silently" if any(stand) else "neither stands"
     )
     return f"both sides changed it{f' ({names})' if names else ''}, and {outcome}"
 

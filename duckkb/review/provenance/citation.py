@@ -80,6 +80,6 @@ def _quote_part(text: str) -> str:
 
 def _build_error(uri: str) -> UsageError:
     return UsageError(
-        f"{uri} is no citation: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, percent-encoded",
+        f"{uri} is not a citation: duckkb://TYPE/IDENTITY@COMMIT#FIELD/SEQ, percent-encoded",
         suggestion="`duckkb find --provenance` prints the URI of each hit",
     )

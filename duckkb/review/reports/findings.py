@@ -142,9 +142,9 @@ def iter_stop_markdown(problem: DuckkbError, prefix: str) -> Iterator[str]:
     """Yield the error that stopped a command as a section of a comment, all data in code spans."""
     yield "### Could not run"
     yield ""
-    yield f"This is no verdict on the change. `{problem.code}`: {span(cut(problem.message, _LONGEST))}"
+    yield f"The change was not judged. `{problem.code}`: {span(cut(problem.message, _LONGEST))}"
     if remedy := _find_remedy(problem):
-        yield from ("", f"To mend it: {span(cut(remedy, _LONGEST))}")
+        yield from ("", f"Remedy: {span(cut(remedy, _LONGEST))}")
     if problem.findings:
         yield ""
         findings = [finding.prefix_path(prefix) for finding in summarize_groups(problem.findings, prefix)]

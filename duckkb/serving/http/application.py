@@ -90,7 +90,7 @@ class _Routes:
             await asyncio.to_thread(call.audit, "http query", "E_FORBIDDEN")
             raise
         await asyncio.to_thread(call.decide, "http", "query", arguments)
-        message = f"{left_out} of the collections named were left out: there are none of these names for this caller"
+        message = f"{left_out} of the named collections were left out: you cannot see collections of these names"
         warnings = [{"code": "W_LEFT_OUT", "message": message, "count": left_out}] if left_out else []
         return await self._front.run(call, "query", arguments) | {"warnings": warnings}
 
@@ -102,15 +102,13 @@ class _Routes:
             now = await asyncio.to_thread(installed.current)
             replacement = {} if now == installed.get_running_version() else {"installed": now, "restart": True}
             return plain({"status": "ready", "version": installed.get_running_version(), **replacement})
-        return make_error_response(
-            Unavailable("the knowledge base cannot be asked now", suggestion="ask again in a moment")
-        )
+        return make_error_response(Unavailable("temporarily unavailable", suggestion="ask again in a moment"))
 
     async def metrics(self, request: Request) -> Response:
         call: Asked | None = request.scope.get(ASKED)
         if call is not None and call.caller.types is not None:  # measures count other tenants' records too
             await asyncio.to_thread(call.audit, "http metrics", "E_FORBIDDEN")
-            return make_error_response(Refused("measures are for who may see the whole base", "E_FORBIDDEN"))
+            return make_error_response(Refused("metrics need access to the whole base", "E_FORBIDDEN"))
         return Response(await asyncio.to_thread(self._measures.text), media_type=CONTENT_TYPE)
 
     async def openapi(self, request: Request) -> Response:
@@ -199,7 +197,7 @@ async def _respond(
 async def _refuse_route(_: Request, problem: Exception) -> Response:
     """Refuse a request to an unknown route, or with a method that the route lacks."""
     assert isinstance(problem, HTTPException)
-    message = "there is no such route" if problem.status_code == 404 else "this route is not asked by that method"
+    message = "unknown route" if problem.status_code == 404 else "this route does not allow that method"
     return make_error_response(
         UsageError(message, suggestion="GET /openapi.json"), problem.status_code, **(problem.headers or {})
     )

@@ -181,10 +181,10 @@ def _refuse_foreign(headers: Headers, names: frozenset[str], origins: Container[
     https://en.wikipedia.org/wiki/DNS_rebinding
     """
     if _name(f"//{headers.get('host', '')}") not in names:
-        return make_error_response(Refused("this server is not asked under that name", "E_HOST"), 421)
+        return make_error_response(Refused("this server does not accept that host name", "E_HOST"), 421)
     origin = headers.get("origin")
     if origin is not None and origin not in origins and _name(origin) not in names:
-        return make_error_response(Refused("pages of other servers may not ask here", "E_HOST"), 403)
+        return make_error_response(Refused("pages of other sites may not use this server", "E_HOST"), 403)
     return None
 
 
@@ -224,7 +224,7 @@ async def _read_body(headers: Headers, receive: Receive) -> bytes | Response:
                     return b"".join(pieces)
     except TimeoutError:
         return make_error_response(
-            UsageError(f"the body was not here within {BODY_S:g} s", "E_BODY", "send it at once"), 408
+            UsageError(f"the body did not arrive within {BODY_S:g} s", "E_BODY", "send it at once"), 408
         )
 
 

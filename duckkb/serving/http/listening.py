@@ -31,7 +31,7 @@ def bind(host: str, port: int, names: tuple[str, ...]) -> socket.socket:
     `names` are missing.
     """
     if not names and not _is_loopback(host):
-        message = f"{host} can be reached from other machines: a server there has to know under which names it is asked"
+        message = f"{host} is reachable from other machines; name the hosts that clients use"
         raise UsageError(message, suggestion="--allowed-host NAME, and a proxy with TLS before it")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -45,8 +45,8 @@ def bind(host: str, port: int, names: tuple[str, ...]) -> socket.socket:
             listener.close()
             raise
     except (OSError, UnicodeError) as error:
-        message = f"port {port} of {host} cannot be served: {getattr(error, 'strerror', None) or error}"
-        raise Unavailable(message, "E_PORT", "end what serves there, or name another --port") from error
+        message = f"cannot listen on port {port} of {host}: {getattr(error, 'strerror', None) or error}"
+        raise Unavailable(message, "E_PORT", "stop the other program there, or choose another --port") from error
     return listener
 
 
@@ -63,7 +63,7 @@ def proxies_of(text: str) -> list[str]:
         try:
             ipaddress.ip_network(proxy)
         except ValueError:
-            message = f"{proxy} is no address or network of a proxy"
+            message = f"{proxy} is not an address or network of a proxy"
             raise UsageError(message, suggestion="--forwarded-allow-ips 10.0.0.7,10.1.0.0/16") from None
     return proxies
 

@@ -11,27 +11,27 @@ from duckkb.actions.registry.offered import ACTIONS
 from duckkb.serving.http import questions
 
 _ERRORS: Mapping[int, str] = {
-    400: "The request or its arguments do not make sense; every problem is in `details.findings`.",
-    401: "There is no bearer token.",
-    403: "The token lets nobody in, or the caller may not ask this.",
-    404: "There is no such type, record or document.",
-    408: "The body did not come in time.",
-    409: "The base as it stands does not allow it; nothing was changed.",
-    413: "The body has more than 4 MiB.",
-    421: "The server is not asked under this name.",
+    400: "The request or its arguments are not valid; `details.findings` lists every problem.",
+    401: "The bearer token is missing.",
+    403: "The token is not valid, or the caller may not do this.",
+    404: "The type, record or document does not exist.",
+    408: "The body did not arrive in time.",
+    409: "The current state of the base does not allow this; nothing was changed.",
+    413: "The body is larger than 4 MiB.",
+    421: "The server does not accept this host name.",
     422: "The answer takes too much time or memory.",
-    429: "Too many calls; Retry-After says in how many seconds to ask again.",
-    500: "Files of the base cannot be read, or a defect in duckkb.",
-    503: "Something that is needed does not answer at the moment.",
-    504: "There was no answer in time; `details.begun` says whether it is carried through.",
+    429: "Too many calls; retry after the seconds in Retry-After.",
+    500: "Files of the base cannot be read, or duckkb has a bug.",
+    503: "A required service does not answer at the moment.",
+    504: "The answer took too long; `details.begun` shows whether the operation continues.",
 }
 _HEADERS = {
     "x-request-id": "The request's name in logs and in the answer; one is made where none is given.",
-    "x-timeout-ms": "In how many milliseconds the answer has to be there; the server may have less.",
+    "x-timeout-ms": "Time limit of the answer in milliseconds; the server may set a lower one.",
 }
 WARNINGS: Mapping[str, Any] = {
     "type": "array",
-    "description": "What was not done of the request.",
+    "description": "The part of the request that was not done.",
     "items": {
         "type": "object",
         "properties": {"code": {"type": "string"}, "message": {"type": "string"}, "count": {"type": "integer"}},
@@ -57,9 +57,7 @@ def document(metrics_open: bool, root_path: str = "") -> dict[str, Any]:
                 "health", "Whether the server is alive.", {"200": _describe_json("It is.", _STATE)}, open=True
             )
         },
-        "/ready": {
-            "get": _build_operation("ready", "Whether the base can be asked.", _describe_readiness(), open=True)
-        },
+        "/ready": {"get": _build_operation("ready", "Whether the base is ready.", _describe_readiness(), open=True)},
         "/metrics": {
             "get": _build_operation("metrics", "Measures in Prometheus' form.", _describe_text(), open=metrics_open)
         },

@@ -68,7 +68,7 @@ def arguments(body: object) -> dict[str, Any]:
                 for finding in Parameters(SEARCH).findings(search)
             ]
         twice = [name for name, target in _OTHER_NAMES.items() if name in body and target in body]
-        findings += [Finding("E_ARGUMENT", "is given under two names", field=f"/{name}") for name in twice]
+        findings += [Finding("E_ARGUMENT", "was given under two names", field=f"/{name}") for name in twice]
     if findings or not isinstance(body, Mapping):
         raise refusal("query", [*dict.fromkeys(findings)][:MOST])
     values = parameters.whole_numbers(body)
@@ -88,7 +88,7 @@ def narrow_arguments(given: Mapping[str, Any], caller: Caller) -> tuple[dict[str
     known_names = {name.casefold() for name in caller.types}
     allowed_names = [name for name in names if name.removeprefix("duckkb://").strip("/").casefold() in known_names]
     if not allowed_names:
-        raise Refused("none of the collections named is granted to this caller", "E_FORBIDDEN")
+        raise Refused("you have no grant for any of the named collections", "E_FORBIDDEN")
     return {**given, "collections": allowed_names}, len(names) - len(allowed_names)
 
 

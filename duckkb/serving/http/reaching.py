@@ -38,7 +38,7 @@ def validate_root_path(given: str) -> str:
     )
     if not is_path or not path.isprintable() or " " in path or (path and first in ROUTES):
         raise UsageError(
-            f"--root-path takes a path that is no route of the server, not {given!r}", suggestion="--root-path /kb"
+            f"--root-path must be a path that is not a route of the server, not {given!r}", suggestion="--root-path /kb"
         )
     return path
 
@@ -52,7 +52,7 @@ def validate_origin(given: str) -> str:
         or given.lower() != f"{parts.scheme}://{parts.netloc}"
     ):
         raise UsageError(
-            f"--allow-origin takes a scheme and a host, not {given!r}",
+            f"--allow-origin must be a scheme and a host, not {given!r}",
             suggestion="--allow-origin https://app.example.org",
         )
     return given.lower()
@@ -65,7 +65,7 @@ def validate_auth_header(given: str) -> str:
     """
     name = given.lower()
     if given and (not _HEADER.fullmatch(name) or name in (*_SENT, *_READ, *_OTHER_HEADERS)):
-        message = f"--auth-header takes the name of a header that means nothing else to the server, not {given!r}"
+        message = f"--auth-header must name a header that the server does not use otherwise, not {given!r}"
         raise UsageError(message, suggestion="--auth-header X-Forwarded-User")
     return name
 

@@ -39,7 +39,7 @@ async def ask_confirmation(
     if deleted_count + updated_count <= MOST or "branch" in receipt:  # a proposal is reviewed anyway
         return None
     counts = [f"{verb} {count:,}" for verb, count in (("deletes", deleted_count), ("replaces", updated_count)) if count]
-    message = f"This {given.name} of {arguments['type']} {' and '.join(counts)} records. Is that meant?"
+    message = f"This {given.name} of {arguments['type']} {' and '.join(counts)} records. Do you want this?"
     if ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
         answer = (given.input_responses or {}).get(_KEY)
         if answer is None:
@@ -48,7 +48,7 @@ async def ask_confirmation(
     else:
         answer = await _ask_user(ctx, message)
     if not isinstance(answer, types.ElicitResult) or answer.action != "accept":
-        raise Refused("the user did not confirm this write: nothing was written", suggestion="ask what is meant")
+        raise Refused("the user did not confirm this write: nothing was written", suggestion="ask the user")
     return None
 
 

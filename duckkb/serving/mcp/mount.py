@@ -71,7 +71,7 @@ class McpMount:
         parameters = parse_qs(scope.get("query_string", b"").decode("latin-1"))
         keeps = _SESSION in Headers(scope=scope) or parameters.get("session") == ["1"]
         if not keeps and scope["method"] != "POST":
-            message = "without a session there is POST alone; /mcp?session=1 opens one"
+            message = "without a session only POST works; /mcp?session=1 opens one"
             error = {"code": "E_USAGE", "message": message, "suggestion": ""}
             await JSONResponse({"error": error}, 405, {"allow": "POST"})(scope, receive, send)
             return

@@ -19,7 +19,7 @@ def _prompt(name: str, description: str, text: str, *arguments: types.PromptArgu
 _ALL = (
     _prompt(
         "ask",
-        "Answer a question from the knowledge base, with a citation for every statement.",
+        "Answer a question from the knowledge base, and cite every statement.",
         """\
 Answer this question from the knowledge base alone: {question}
 
@@ -30,12 +30,12 @@ little comes back, and follow links with `neighbors`.
 4. Where records contradict each other, say so and cite both. Where nothing supports an answer, say that the knowledge base \
 has none: do not fill in from elsewhere.
 """,
-        types.PromptArgument(name="question", description="What is asked.", required=True),
-        types.PromptArgument(name="type", description="A type or collection to search; without it, all of them."),
+        types.PromptArgument(name="question", description="The question.", required=True),
+        types.PromptArgument(name="type", description="A type or collection to search. Default: all."),
     ),
     _prompt(
         "review",
-        "Review a change of the knowledge base: what became of its records, and whether it holds.",
+        "Review a change of the knowledge base: its records and its findings.",
         """\
 Review a change of this knowledge base: {range}.
 
@@ -47,7 +47,7 @@ duplicate, does it contradict another record, does it lose something that others
 say whether you would accept the change. Change nothing.
 """,
         types.PromptArgument(
-            name="range", description="BASE, BASE..HEAD or BASE...HEAD; without it, what is not committed."
+            name="range", description="BASE, BASE..HEAD or BASE...HEAD. Default: uncommitted changes."
         ),
     ),
 )
@@ -68,7 +68,7 @@ def make_prompt(name: str, given: Mapping[str, str]) -> types.GetPromptResult:
     """
     prompt = _BY_NAME.get(name)
     if prompt is None:
-        raise MCPError(types.INVALID_PARAMS, f"there is no such prompt; there are {', '.join(_BY_NAME)}")
+        raise MCPError(types.INVALID_PARAMS, f"unknown prompt; prompts: {', '.join(_BY_NAME)}")
     known_arguments = {argument.name: argument for argument in prompt.offered.arguments or ()}
     if given.keys() - known_arguments.keys():
         raise MCPError(types.INVALID_PARAMS, f"{name} takes {', '.join(known_arguments)} alone")

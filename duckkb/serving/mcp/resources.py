@@ -18,7 +18,7 @@ from duckkb.serving.front import Answerer
 from duckkb.serving.lines import report_unexpected
 
 MISSING = ("E_NOT_FOUND", "E_UNKNOWN_TYPE")
-"""Codes of errors that mean that a URI names nothing."""
+"""Codes of errors for a URI that names nothing."""
 _SCHEMA = "duckkb:schema"
 _JSON, _TEXT = "application/json", "text/plain"
 _MOST_TYPES, _LONGEST, _MOST_COMPLETED = 40, 200, 100
@@ -27,13 +27,14 @@ TEMPLATES = (
     types.ResourceTemplate(
         name="record",
         uri_template="duckkb://{type}/{identity}",
-        description="A record as it is now. Both parts are percent-encoded; an identity of several parts is a JSON array.",
+        description="The current version of a record. Both parts are percent-encoded; an identity of several parts is a "
+        "JSON array.",
         mime_type=_JSON,
     ),
     types.ResourceTemplate(
         name="record at a commit",
         uri_template="duckkb://{type}/{identity}@{commit}",
-        description="A record as it was at a commit: what a citation names.",
+        description="A record at a commit, as a citation names it.",
         mime_type=_JSON,
     ),
     types.ResourceTemplate(
@@ -88,9 +89,7 @@ def read_current_text(served: Answerer, uri: str, caller: Caller) -> str:
     """
     reference = _parse_citation(uri)
     if reference is not None and reference.commit is not None:
-        raise UsageError(
-            "a record as it was at a commit does not change", suggestion=str(replace(reference, commit=None))
-        )
+        raise UsageError("a record at a commit does not change", suggestion=str(replace(reference, commit=None)))
     return read(served, uri, caller).text
 
 
@@ -132,7 +131,7 @@ def instructions(served: Answerer, caller: Caller) -> str:
         memories = _describe_memories(served.run("memory_stats", {}, caller)["scopes"])
     except DuckkbError as problem:
         message = f"The knowledge base does not load now ({problem.code}: {problem.message.splitlines()[0]})"
-        return f"{message}; calls answer with the reason until it does." if caller.types is None else _UNAVAILABLE
+        return f"{message}; until then calls return the reason." if caller.types is None else _UNAVAILABLE
     except Exception as problem:
         report_unexpected("mcp instructions", problem)
         return _UNAVAILABLE
@@ -141,11 +140,11 @@ def instructions(served: Answerer, caller: Caller) -> str:
     )
     return (
         f"duckkb serves the knowledge base {name}: records as JSON lines in git, of these types: "
-        f"{'; '.join(descriptions) or 'none yet'}{more}. Search a type, or `all`, with `find`, document collections with "
-        "`query`; read what you rely on with `get`; walk links with `neighbors`; count with `sql`. `schema` says "
-        "which fields a type has. Cite what you use as duckkb://TYPE/IDENTITY, or by the `file` of a document. An answer with "
-        "`degraded` or `notices` is not whole: say so. Before a write look with `dry_run`; an answer with a `branch` means that "
-        f"the change waits there for review and is not in the base yet.{memories}"
+        f"{'; '.join(descriptions) or 'none yet'}{more}. Search a type, or `all`, with `find`, document collections "
+        "with `query`; read what you rely on with `get`; walk links with `neighbors`; count with `sql`. `schema` "
+        "says which fields a type has. Cite what you use as duckkb://TYPE/IDENTITY, or by the `file` of a document. "
+        "An answer with `degraded` or `notices` is incomplete: say so. Before a write look with `dry_run`; an "
+        f"answer with a `branch` means that the change waits there for review and is not in the base yet.{memories}"
     )
 
 
@@ -156,7 +155,7 @@ def _describe_memories(scopes: list[dict[str, Any]]) -> str:
         keys = ", ".join(" ".join(newest["key"].split())[:_LONGEST_KEY] for newest in scope["newest"])
         line = f" {scope['scope']}: {scope['memories']}{f', the newest {keys}' if keys else ''}."
         if len(text) + len(line) > _MOST_REMEMBERED:
-            text += " `memory_stats` tells of the others."
+            text += " `memory_stats` lists the others."
             break
         text += line
     return f" Memories (`memory_search`, `memory_put`), by scope:{text}" if text else ""

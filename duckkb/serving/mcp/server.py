@@ -48,7 +48,7 @@ class _Doors:
         self, ctx: _Context, given: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
         if given.name not in ACTIONS:
-            raise MCPError(types.INVALID_PARAMS, "there is no such tool; tools/list names them")
+            raise MCPError(types.INVALID_PARAMS, "unknown tool; tools/list lists the tools")
         run, began = partial(self._front.run, _find_call(ctx), given.name), monotonic()
         try:
             if (question := await ask_confirmation(ctx, given, run)) is not None:
@@ -115,14 +115,14 @@ class _Doors:
                 await anyio.to_thread.run_sync(_note, ctx)
             except DuckkbError as problem:
                 say(f"mcp: {problem.code} {problem.message}")
-                raise MCPError(types.INTERNAL_ERROR, "the server cannot write down who asks") from None
+                raise MCPError(types.INTERNAL_ERROR, "the server cannot write its audit log") from None
         try:
             result = await call_next(ctx)
         except (MCPError, ValidationError):
             raise
         except Exception as problem:  # the SDK would send its text to the client
             report_unexpected(f"mcp {ctx.method}", problem)
-            raise MCPError(types.INTERNAL_ERROR, "a defect in duckkb") from None
+            raise MCPError(types.INTERNAL_ERROR, "a bug in duckkb") from None
         if ctx.method not in ("initialize", "server/discover") or not isinstance(result, Mapping):
             return result
         about = await self._read(ctx, resources.instructions, _find_call(ctx).caller)

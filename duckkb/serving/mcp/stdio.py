@@ -136,9 +136,9 @@ def _parse_message(line: bytes) -> types.JSONRPCMessage:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
-        raise _Refused(types.PARSE_ERROR, "the line is no JSON") from None
+        raise _Refused(types.PARSE_ERROR, "the line is not JSON") from None
     request_id = value.get("id") if isinstance(value, dict) else None
-    raise _Refused(types.INVALID_REQUEST, "the line is no JSON-RPC message", request_id)
+    raise _Refused(types.INVALID_REQUEST, "the line is not a JSON-RPC message", request_id)
 
 
 def _build_key(id: Any) -> tuple[type, str]:

@@ -130,7 +130,7 @@ class Past(Struct, frozen=True):
 
 
 _READ = "nothing was changed"
-_WRITE = "the write may or may not have been carried out: whole or not at all; look before it is repeated"
+_WRITE = "the write may have been carried out, completely or not at all; check before you repeat it"
 
 
 def _ask_workers(workers: Workers, request: frames.Request, afterwards: str) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _ask_workers(workers: Workers, request: frames.Request, afterwards: str) -> 
         accept_call(request.name, request.given, request.caller)
         raise UsageError("the arguments are nested too deeply", "E_ARGUMENT") from None
     except Gone:
-        message = f"the process that worked on {request.name} ended; {afterwards}"
+        message = f"the worker for {request.name} ended; {afterwards}"
         raise Unavailable(message, "E_WORKER", "ask again in a moment", {"retryable": True}) from None
     steps.add(reply.steps)
     return reply.value()

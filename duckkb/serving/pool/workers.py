@@ -216,7 +216,7 @@ class Workers:
 
     def _build_start_error(self) -> Unavailable:
         how = next(iter(self._failing.values()))
-        message = f"no worker process comes up: the last one ended before it answered ({how})"
+        message = f"no worker process starts: the last one ended before it answered ({how})"
         return Unavailable(message, suggestion="see the log of the server", details={"retryable": True})
 
 

@@ -51,10 +51,12 @@ class Denial(Struct, frozen=True):
 
 
 _MALFORMED = Denial(401, "E_TOKEN", "a bearer token is needed: `Authorization: Bearer TOKEN`")
-_UNKNOWN = Denial(403, "E_DENIED", "this token lets nobody in")
-_UNNAMED = Denial(403, "E_DENIED", "the name that the proxy tells lets nobody in")
-FORGED = Denial(403, "E_DENIED", "only a proxy of --forwarded-allow-ips may say whose a request is")
-_EXPIRED = Denial(403, "E_EXPIRED", "the token of this tenant has expired; ask whoever serves the base for another")
+_UNKNOWN = Denial(403, "E_DENIED", "this token is not valid")
+_UNNAMED = Denial(403, "E_DENIED", "the proxy's name is not a known tenant")
+FORGED = Denial(403, "E_DENIED", "only a proxy in --forwarded-allow-ips may name the tenant")
+_EXPIRED = Denial(
+    403, "E_EXPIRED", "the token of this tenant has expired; ask the operator of the server for a new one"
+)
 
 
 class BearerTokens:
@@ -75,7 +77,7 @@ class BearerTokens:
             fault = (
                 f"fewer than {_SHORTEST} characters"
                 if len(token) < _SHORTEST
-                else "characters that no bearer token has"
+                else "characters that bearer tokens cannot have"
             )
             raise UsageError(f"{VARIABLE} holds {fault}", "E_TOKEN", f"export {VARIABLE}=$(openssl rand -hex 32)")
         self._given = None if token is None else _hash_token(token)

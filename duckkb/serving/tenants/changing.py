@@ -56,14 +56,16 @@ def add(
     expires = _parse_expiry(terms.expires, f"duckkb tenant add {id}")
     type_names = _resolve_types(root, types) if types else ()
     if type_names and role == "admin":
-        raise UsageError("an admin may see all: grant it no types", suggestion=f"duckkb tenant add {id} --role admin")
+        raise UsageError(
+            "an admin sees everything; leave out the types", suggestion=f"duckkb tenant add {id} --role admin"
+        )
     token, digest = _make_token()
     fresh = Tenant(id, role, digest, _stamp_now(), type_names, terms.name, expires=expires)
 
     def add_tenant(tenants: dict[str, Tenant]) -> Tenant:
         holder = next((tenant_id for tenant_id in tenants if tenant_id.casefold() == id.casefold()), None)
         if holder is not None:
-            raise Conflict(f"there is a tenant {holder!r}", "E_EXISTS", f"duckkb tenant rotate {holder}")
+            raise Conflict(f"the tenant {holder!r} already exists", "E_EXISTS", f"duckkb tenant rotate {holder}")
         return fresh
 
     _change(root, "add", id, add_tenant, timeout)
@@ -101,7 +103,7 @@ def rotate(root: Path, id: str, expires: str = "", timeout: float = 60.0) -> dic
 
 
 def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> dict[str, Any]:
-    """Let a tenant see more types and collections.
+    """Grant types and collections to a tenant.
 
     Raises `errors.NotFound` (E_UNKNOWN_TYPE), `errors.UsageError` for an admin, and as `remove`.
     """
@@ -109,7 +111,9 @@ def grant(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> d
 
     def grant_types(tenant: Tenant) -> Tenant:
         if tenant.role == "admin":
-            raise UsageError(f"{tenant.id} is an admin, and may see all", suggestion=f"duckkb tenant show {tenant.id}")
+            raise UsageError(
+                f"{tenant.id} is an admin and sees everything", suggestion=f"duckkb tenant show {tenant.id}"
+            )
         return replace(tenant, types=tuple(sorted({*tenant.types, *type_names})))
 
     return _replace_tenant(root, "grant", id, grant_types, timeout)
@@ -122,7 +126,7 @@ def revoke(root: Path, id: str, types: Iterable[str], timeout: float = 60.0) -> 
     def revoke_types(tenant: Tenant) -> Tenant:
         if tenant.role == "admin":
             raise UsageError(
-                f"{tenant.id} is an admin, and may see all", suggestion=f"duckkb tenant disable {tenant.id}"
+                f"{tenant.id} is an admin and sees everything", suggestion=f"duckkb tenant disable {tenant.id}"
             )
         unclear = [name for name in names if name not in tenant.types]
         removals = {*names, *(_resolve_types(root, unclear) if unclear else ())}
@@ -191,10 +195,10 @@ def ask(root: Path, id: str, name: str, arguments: str, chosen: OpenOptions) -> 
         values = None
     if not isinstance(values, dict):
         raise UsageError(
-            "the arguments are no JSON object", "E_ARGUMENT", f"""duckkb tenant ask {id} find '{{"type":"all"}}'"""
+            "the arguments are not a JSON object", "E_ARGUMENT", f"""duckkb tenant ask {id} find '{{"type":"all"}}'"""
         )
     if name in ACTIONS and ACTIONS[name].writes:
-        raise Refused(f"`tenant ask` only looks, and {name} writes", suggestion=f"duckkb tenant ask {id} types")
+        raise Refused(f"`tenant ask` only reads, but {name} writes", suggestion=f"duckkb tenant ask {id} types")
     with closing(Served(root, chosen)) as answerer:
         return answerer.run(name, values, caller)
 
@@ -239,8 +243,8 @@ def _change(
 ) -> None:
     """Replace a tenant by what `change` returns, or remove it; the audit log has it before it takes effect."""
     if config.environment().sandbox:
-        message = "DUCKKB_SANDBOX is set: what runs in a sandbox cannot decide who is let in"
-        raise Refused(message, suggestion=f"a person's `duckkb tenant {action} {shell_word(id)}` outside of it")
+        message = "DUCKKB_SANDBOX is set; tenants cannot be changed from a sandbox"
+        raise Refused(message, suggestion=f"run `duckkb tenant {action} {shell_word(id)}` outside of the sandbox")
     files = TenantFiles.from_root(root)
     with files.hold_lock(timeout):
         before = files.read()
@@ -296,12 +300,8 @@ def _resolve_types(root: Path, names: Iterable[str]) -> tuple[str, ...]:
             message = f"no type {name!r}" + (f"; did you mean {near[0]}?" if near else "")
             raise NotFound(message, "E_UNKNOWN_TYPE", "`duckkb schema` lists the types and collections")
         if isinstance(kind, NodeType) and kind.scope is not None:
-            message = (
-                f"{kind.name} holds the memories of {kind.scope}, which that tenant sees without a grant, and no other"
-            )
-            raise UsageError(
-                message, suggestion="grant other types; what several share belongs into an ordinary collection"
-            )
+            message = f"{kind.name} holds the memories of {kind.scope}, which only that tenant sees, without a grant"
+            raise UsageError(message, suggestion="grant other types; put shared records into an ordinary collection")
         matches.add(kind.name)
     return tuple(sorted(matches))
 

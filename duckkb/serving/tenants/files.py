@@ -86,7 +86,7 @@ class TenantFiles(Struct, frozen=True):
             except ValueError as problem:
                 raise self._build_damage_error(number, str(problem)) from None
             if tenant.id in tenants or any(tenant.sha256 == sibling.sha256 for sibling in tenants.values()):
-                raise self._build_damage_error(number, "the tenant stands there twice")
+                raise self._build_damage_error(number, "the tenant appears twice")
             tenants[tenant.id] = tenant
         return tenants
 
@@ -103,7 +103,7 @@ class TenantFiles(Struct, frozen=True):
         data = self.own(self.token)
         text = None if data is None else data.decode("ascii", "replace").strip()
         if text is not None and (len(text) != 64 or not set(text) <= set("0123456789abcdef")):
-            raise _build_refusal(self.token, "is no token that duckkb made", f"rm {shell_word(str(self.token))}")
+            raise _build_refusal(self.token, "is not a token made by duckkb", f"rm {shell_word(str(self.token))}")
         return text
 
     def make_server_token(self, timeout: float) -> str:
@@ -157,7 +157,7 @@ class TenantFiles(Struct, frozen=True):
         finally:
             os.close(descriptor)
         if len(data) > _MOST_BYTES:
-            raise _build_refusal(path, "is larger than any that duckkb writes", f"mv {_format_move(path)}")
+            raise _build_refusal(path, "is larger than any file that duckkb writes", f"mv {_format_move(path)}")
         return data
 
     def facts(self, path: Path) -> Facts:
@@ -215,7 +215,7 @@ class TenantFiles(Struct, frozen=True):
         scope = "all tenants" if number == 1 else "the tenant of this line"
         finding = Finding("E_TENANTS", message, str(self.tenants), number, remedy=mending)
         return Unavailable(
-            f"{finding.place}: {message}; nobody is let in until it is mended",
+            f"{finding.place}: {message}; every token is refused until this is corrected",
             "E_TENANTS",
             f"`{mending}`, then `duckkb tenant add` for {scope}",
             findings=(finding,),
@@ -247,7 +247,9 @@ def refuse_foreign(path: Path, found: os.stat_result, *, folder: bool = False) -
 
 
 def _build_refusal(path: Path, fault: str, mending: str) -> Unavailable:
-    return Unavailable(f"{path} {fault}; nobody is let in", "E_TENANTS", f"look who did that, then `{mending}`")
+    return Unavailable(
+        f"{path} {fault}; every token is refused", "E_TENANTS", f"find out who did that, then run `{mending}`"
+    )
 
 
 def _format_move(path: Path) -> str:

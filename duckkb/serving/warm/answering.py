@@ -98,7 +98,7 @@ class Warm:
                 return
             words = self._read_words(line)
             if not self._is_like(pid):
-                raise NotServed("whoever asks has other rights or limits")
+                raise NotServed("the caller has other rights or limits")
             descriptors += peer.streams(pid)
             line.sendall(make_frame(BEGUN))
             answer = self._answer(words, pid, descriptors)

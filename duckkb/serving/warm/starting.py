@@ -30,11 +30,13 @@ def place(path: str | Path | None) -> Daemon:
     """
     root = find(path).resolve()
     if not hasattr(socket, "SO_PEERCRED") or not Path("/proc/self/status").exists():
-        raise Refused("this system does not tell who asks, so no warm process is started", "E_WARM", "leave --warm out")
+        raise Refused(
+            "this system does not identify callers, so no warm process is started", "E_WARM", "leave --warm out"
+        )
     folder = Path(warm_client.run_folder())
     if config.apart(root, folder) != folder:
         raise Refused(
-            f"{folder} lies in the base", "E_WARM", "set XDG_RUNTIME_DIR or XDG_STATE_HOME to a folder outside of it"
+            f"{folder} is inside the base", "E_WARM", "set XDG_RUNTIME_DIR or XDG_STATE_HOME to a folder outside of it"
         )
     return Daemon(root, folder)
 
@@ -62,7 +64,7 @@ def stop(path: str | Path | None) -> dict[str, Any]:
     try:
         return _describe_daemon(daemon.stop())
     except NotFound as problem:
-        raise NotFound(f"no warm process of {daemon.root} runs", "E_WARM", "duckkb serve --warm") from problem
+        raise NotFound(f"no warm process of {daemon.root} is running", "E_WARM", "duckkb serve --warm") from problem
 
 
 def serve(path: str | Path | None, commands: Commands, patience: Patience) -> None:

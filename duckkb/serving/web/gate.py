@@ -88,7 +88,7 @@ class PageGate:
         is_open = path == "/" or path.startswith(_OPEN)  # `/` gets no cookie and redirects to a page
         if caller is None and not is_open:
             if method != "GET":
-                return make_error_response(Refused("nobody is signed in", "E_DENIED", "sign in"))
+                return make_error_response(Refused("you are not signed in", "E_DENIED", "sign in"))
             return RedirectResponse(f"{pages_root(scope)}/sign-in?{urlencode({'next': _build_address(scope)})}", 303)
         return Visitor(name, caller)
 
@@ -151,7 +151,9 @@ def _refuse_foreign(method: str, headers: Headers) -> Response | None:
     is_own = site in ("same-origin", *(() if method in _SENDS else ("none",)))
     if site is None:
         is_own = origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
-    return None if is_own else make_error_response(Refused("pages of other servers may not ask here", "E_HOST"), 403)
+    return (
+        None if is_own else make_error_response(Refused("pages of other sites may not use this server", "E_HOST"), 403)
+    )
 
 
 def _repeat_request(scope: MutableMapping[str, Any]) -> Response:

@@ -148,7 +148,7 @@ async def _read_form(request: Request, visit: Visit) -> dict[str, str]:
     proof = fields.pop("proof", "") or request.headers.get("x-proof", "")
     if not visit.sessions.is_proven(visit.visitor.session, proof):
         raise Refused(
-            "this form is not from a page that is open here", "E_DENIED", "load the page anew, and send it again"
+            "this form does not belong to your current session", "E_DENIED", "reload the page, and send it again"
         )
     return fields
 
@@ -169,7 +169,7 @@ async def _serve_file(request: Request) -> Response:
 
 
 async def _refuse_page(visit: Visit) -> Response:
-    raise NotFound("there is no such page", suggestion="see the pages above")
+    raise NotFound("page not found", suggestion="see the pages above")
 
 
 async def _sign_in(visit: Visit) -> Response:
@@ -208,7 +208,7 @@ async def _sign_out(visit: Visit) -> Response:
     if visit.request.method != "POST":  # a link, which a record may contain, must not sign anybody out
         return RedirectResponse(f"{visit.root}/search", 303)
     if visit.visitor.by_proxy:
-        raise Refused("a proxy signed you in, and would again", "E_DENIED", "sign out where you signed in")
+        raise Refused("a proxy signed you in, and would do so again", "E_DENIED", "sign out where you signed in")
     visit.sessions.end(visit.visitor.session)
     answer = RedirectResponse(f"{visit.root}/sign-in", 303)
     answer.delete_cookie(session_cookie(visit.request.headers, visit.sessions.base), path=visit.root)

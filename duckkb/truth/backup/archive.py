@@ -69,7 +69,7 @@ class Manifest(Struct, frozen=True):
 
 
 def make_damage_error(why: str) -> StateError:
-    return StateError(f"the file is no backup that can be used: {why}", code="E_BACKUP")
+    return StateError(f"the file is not a usable backup: {why}", code="E_BACKUP")
 
 
 class ArchiveWriter(ZipFile):
@@ -135,7 +135,7 @@ def open_archive(path: Path) -> Iterator[Archive]:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _DIGEST_LENGTH))
         if file.read() != _digest(file):
-            raise make_damage_error("its bytes are not those that were written")
+            raise make_damage_error("its checksum does not match")
         try:
             read = ZipFile(file)
         except _UNREADABLE as error:
@@ -177,7 +177,7 @@ def _read_manifest(read: ZipFile, size: int) -> Manifest:
         *(entry_name(entry.path) for entry in manifest.files),
     ]
     if sorted(expected_names) != sorted(read.namelist()) or len(entries) < len(expected_names):
-        raise make_damage_error("it holds other files than its manifest names")
+        raise make_damage_error("its files differ from its manifest")
     return manifest
 
 
@@ -195,9 +195,9 @@ def _convert_value(kind: Any, data: Any) -> Any:
         return tuple(_convert_value(item_kind, value) for item_kind, value in zip(each, data, strict=True))
     elif type(data) is kind:
         if kind is str and b"\0" in os.fsencode(data):  # fails for text that no system can have as a name
-            raise ValueError("a text holds NUL")
+            raise ValueError("a text contains NUL")
         return data
-    raise ValueError(f"{data!r:.40} is not what stands there")
+    raise ValueError(f"{data!r:.40} does not match")
 
 
 def _refuse_unsound(manifest: Manifest) -> None:
@@ -205,7 +205,7 @@ def _refuse_unsound(manifest: Manifest) -> None:
     saved_files = (*manifest.files, *([manifest.bundle] if manifest.bundle else []))
     for path in (manifest.base or "base", *manifest.deleted, *(saved_file.path for saved_file in manifest.files)):
         if not is_sound(path, manifest.base):
-            raise ValueError(f"it holds {path!r}, where no file of a backup lies")
+            raise ValueError(f"it contains {path!r}, which is not a backup's file")
     for saved_file in saved_files:
         is_link = saved_file.mode >> 12 == stat.S_IFLNK >> 12
         if not (is_link or saved_file.mode >> 12 == stat.S_IFREG >> 12) or (
@@ -216,9 +216,9 @@ def _refuse_unsound(manifest: Manifest) -> None:
         return
     for commit in (git.commit, git.index, *(stash for stash, _ in git.stashes), *git.shallow):
         if not _ID.fullmatch(commit):
-            raise ValueError(f"{commit!r} is no commit")
+            raise ValueError(f"{commit!r} is not a commit")
     if git.branch and not git.branch.startswith("refs/heads/"):
-        raise ValueError(f"{git.branch!r} is no branch")
+        raise ValueError(f"{git.branch!r} is not a branch")
 
 
 def is_sound(path: str, base: str) -> bool:

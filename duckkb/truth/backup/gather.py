@@ -75,7 +75,7 @@ def save(source: BackupSource, file: BinaryIO) -> Manifest:
             history = writer.add(BUNDLE, BUNDLE, stat.S_IFREG | 0o644, pieces)
         elif checkout and checkout.index:
             checkout = replace(checkout, index="")
-            work_tree.left_out.append("what is staged, but not the files: there is no commit yet")
+            work_tree.left_out.append("the index, but not the files: no commit exists yet")
         with protocol.lock_for_reading(source.root, source.lock_timeout):
             names = _list_tracked_files(work_tree, checkout.commit) if checkout else set(_walk(top, top))
             names |= _list_untracked_files(source, work_tree, in_git=checkout is not None)
@@ -136,7 +136,7 @@ def _save(work_tree: _Found, path: str, writer: ArchiveWriter) -> None:
     place, entry = work_tree.top / path, work_tree.head.get(path)
     status = _read_status(work_tree.top, path)
     if path.endswith("/") or path.split("/")[-1] == ".git" or (entry and entry.mode == "160000"):
-        work_tree.left_out.append(f"{path}: a repository of its own")
+        work_tree.left_out.append(f"{path}: a separate repository")
     elif entry is None if status is None else _is_in_commit(place, status, entry):
         return
     elif why := _unfit(work_tree, path, status):

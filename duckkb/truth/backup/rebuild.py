@@ -38,7 +38,7 @@ def rebuild(archive: Archive, folder: Path) -> None:
             raise
         raise make_damage_error(error.message) from error
     if not (folder / archive.manifest.base).is_dir():
-        raise make_damage_error(f"it holds no folder {archive.manifest.base}, where its base should lie")
+        raise make_damage_error(f"it lacks the folder {archive.manifest.base} of its base")
     _sync(folder)
 
 
@@ -48,7 +48,7 @@ def _fill(archive: Archive, folder: Path) -> None:
         history = archive.pieces(BUNDLE, manifest.bundle) if manifest.bundle else None
         bundle.unbundle(folder, manifest.checkout, history)
     if repository.tracks_state(folder / manifest.base):
-        raise make_damage_error(f"its history holds {state.FOLDER}/, which must be local")
+        raise make_damage_error(f"its history contains {state.FOLDER}/, which must stay local")
     for path in manifest.deleted:
         _remove(folder, path)
     for saved_file in manifest.files:

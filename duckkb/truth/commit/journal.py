@@ -303,8 +303,8 @@ def _build_third_state_error(paths: list[str]) -> errors.StateError:
         "A sealed write cannot be finished: a file is neither what the write found nor what it leads to. "
         "Nothing was removed; the write and both contents are kept.",
         code="E_RECOVER",
-        suggestion="`duckkb recover --show`, then `--forward` (finish the write) or `--abort` (undo it); "
-        "either keeps a copy of the file as it is now.",
+        suggestion="`duckkb recover --show`, then `--forward` (finish the write) or `--abort` (undo it); either "
+        "keeps a copy of the current file.",
         findings=[
             errors.Finding("E_RECOVER", "Changed by something else since the write was sealed.", path=path)
             for path in paths

@@ -110,7 +110,7 @@ def hold_lock_beside(path: Path, mode: Mode, timeout: float) -> Iterator[None]:
     """
 
     def build_lock_error(holder: Holder | None, wait_s: float) -> errors.Unavailable:
-        who = holder or "another process, which does not say its name"
+        who = holder or "an unknown process"
         return _build_error(f"{path} is held by {who}; waited {wait_s:g} s.", "Wait for it, then repeat.", holder)
 
     descriptor = _open_lock(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
@@ -279,19 +279,19 @@ def _wait(descriptor: int, mode: Mode, deadline: float) -> bool:
 
 
 def _build_lock_error(holder: Holder | None, timeout: float) -> errors.Unavailable:
-    who = holder or "another process, which reads or does not say its name"
+    who = holder or "an unknown process, or a reader"
     remedy = "Wait for it, or raise --lock-timeout."
     return _build_error(f"The lock is held by {who}; waited {timeout:g} s.", remedy, holder)
 
 
 def _build_job_error(holder: Holder | None, timeout: float) -> errors.Unavailable:
-    who = holder or "another process, which does not say its name"
+    who = holder or "an unknown process"
     remedy = "Let it finish (`duckkb index status` shows how far it is), or wait for it with --wait."
     return _build_error(f"An index job is under way: {who}.", remedy, holder)
 
 
 def _build_watch_error(holder: Holder | None, timeout: float) -> errors.Unavailable:
-    who = holder or "another process, which does not say its name"
+    who = holder or "an unknown process"
     return _build_error(f"The folders of this base are watched already: {who}.", "Stop one of the two.", holder)
 
 

@@ -34,14 +34,14 @@ def grant_outside_path(path: str | Path, root: Path, env: Environment) -> Path:
     """
     target = sound(path)
     if env.sandbox and not target.resolve().is_relative_to(root.resolve()):
-        raise refusal(path, "lies outside the knowledge base, and DUCKKB_SANDBOX is set", "give a path inside the base")
+        raise refusal(path, "is outside the knowledge base, and DUCKKB_SANDBOX is set", "give a path inside the base")
     return target
 
 
 def sound(path: str | Path) -> Path:
     """Return the path; raise `errors.UsageError` (E_PATH) for a path that no system can have."""
     if "\0" in str(path):
-        raise UsageError("a path cannot hold a NUL character", code="E_PATH", suggestion="give another path")
+        raise UsageError("a path cannot contain a NUL character", code="E_PATH", suggestion="give another path")
     return Path(path)
 
 
@@ -120,9 +120,9 @@ def _find_reasons(place: Path, env: Environment, root: Path | None) -> Iterator[
         yield "is a place that only duckkb or git writes"
     for folder in (place, *place.parents):
         if _is_git_folder(folder):
-            yield f"lies in {folder}, which is git's"
+            yield f"is in {folder}, which belongs to git"
         if any(_is_same(folder, home) for home in (env.state_home, env.cache_home)):
-            yield f"lies in {folder}, where duckkb keeps what this machine accepted and made"
+            yield f"is in {folder}, which belongs to duckkb"
         first = plain(place.relative_to(folder).parts[0]) if folder != place else ""
         if first in _OF_A_BASE and _is_base(folder, root):
             yield f"is a place that only duckkb writes: {first} of the knowledge base {folder}"

@@ -294,7 +294,7 @@ def _stage(work: Work, targets: list[_Target]) -> dict[str, os.stat_result]:
     work.on_step("make the stage")
     stage.parent.mkdir(exist_ok=True)
     if not state.is_folder(stage.parent):
-        raise OSError(errno.ENOTDIR, f"{state.FOLDER}/txn is not a folder of its own")
+        raise OSError(errno.ENOTDIR, f"{state.FOLDER}/txn is not a regular folder")
     stage.mkdir()
     for index, target in enumerate(targets):
         path, data = target.change.path, target.change.data

@@ -120,7 +120,7 @@ class _Walk:
             return
         self._notes.is_partial = True
         path = self._source.path
-        message = "the folder of the collection is not there, and none of its documents is served"
+        message = "the folder of the collection is missing; its documents are not served"
         yield Finding("E_SOURCE_MISSING", message, path, remedy=CODES["E_SOURCE_MISSING"].remedy)
 
     def _walk_folder(self, folder: Path, inner: str, binding: Binding) -> Iterator[Seen | Finding]:
@@ -161,7 +161,7 @@ class _Walk:
             problem = "is that of another file in Unicode's form NFC"
         if problem:
             self._leave_out(path, "name")
-            message = f"the name {problem}, so that the file is no record"
+            message = f"the name {problem}, so the file is no record"
             yield Finding("W_DOCUMENT", message, place, remedy="rename the file")
         elif entry.is_file(follow_symlinks=False):
             try:
@@ -172,7 +172,7 @@ class _Walk:
             self._leave_out(path, "link")
             is_link = entry.is_symlink()
             message = (
-                "a link; links are not followed, and what it leads to is no document" if is_link else "no regular file"
+                "a link; duckkb does not follow links, so its target is no document" if is_link else "no regular file"
             )
             yield Finding("W_DOCUMENT", message, place, remedy=CODES["W_DOCUMENT"].remedy)
 
@@ -244,7 +244,7 @@ def _build_parts(kinds: Mapping[str, RecordType], raw: bytes, stamp: Stamp) -> I
     for path, kind in kinds.items():
         assert kind.source is not None, "asked of documents"
         inner, how = find_inner_path(kind.source, file_of(path)), kind.source.extraction
-        assert inner is not None, f"{path} lies elsewhere"
+        assert inner is not None, f"{path} is elsewhere"
         extract = extract or document.read(inner, raw, how)
         rows = list[StoredRow]()
         if how.strict and not document.is_whole(extract.fields):

@@ -129,7 +129,7 @@ def scalar_problem(value: Any) -> str:
     if value.isascii() and value.isprintable():
         return "" if len(value) <= MAX_IDENTITY_BYTES else _TOO_LONG
     if _UNSEEN.search(value):
-        return "holds a control character"
+        return "contains a control character"
     if not unicodedata.is_normalized("NFC", value):
         return "is not in Unicode's form NFC"
     return "" if len(value.encode()) <= MAX_IDENTITY_BYTES else _TOO_LONG

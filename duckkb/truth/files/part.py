@@ -396,7 +396,7 @@ class Lines(Struct):
 
     def _complete(self, values: dict[str, Any]) -> None:
         address = parse_part(self.path)
-        assert address is not None, f"{self.path} is no part"
+        assert address is not None, f"{self.path} is not a part"
         identity = tuple(component_of(values[name]) for name in self.kind.identity_fields)
         values.setdefault(ID, hash_id(self.kind.kind, self.kind.table, identity))
         values.setdefault(CREATED_AT, day_start(address.day))

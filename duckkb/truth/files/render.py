@@ -137,7 +137,7 @@ def _refuse_clash(draft: "_Draft", changes: Sequence[Change]) -> None:
     for new in (change.new for change in moves if change.new):
         if (new.type, new.identity) not in free_identities and draft.holds(new):
             raise Conflict(
-                f"{_describe_record(new)} exists already", code="E_EXISTS", suggestion=CODES["E_EXISTS"].remedy
+                f"{_describe_record(new)} already exists", code="E_EXISTS", suggestion=CODES["E_EXISTS"].remedy
             )
 
 

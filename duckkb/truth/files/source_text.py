@@ -39,7 +39,7 @@ def split(line: bytes) -> dict[str, Field]:
             start = _skip_mark(text, _skip(text, end), ":")
             stop = _read(text, start)[1]
             if text[at] != '"' or name in fields:
-                raise ValueError(f"the key {name!r} is no text, or stands twice")
+                raise ValueError(f"the key {name!r} is not a text, or appears twice")
             fields[name] = (text[at:end], text[start:stop])
             at = _skip(text, stop)
             if text[at : at + 1] != ",":

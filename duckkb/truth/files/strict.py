@@ -76,7 +76,7 @@ def parse(raw: bytes, shape: LineShape, limits: Limits) -> dict[str, Any]:
     """
     if damage := _find_damage(raw):
         raise LineError([damage])
-    findings = [Finding("E_CR", "the line holds a carriage return (CR)")] if b"\r" in raw else []
+    findings = [Finding("E_CR", "the line contains a carriage return (CR)")] if b"\r" in raw else []
     value = _read_value(raw.rstrip(b"\r"), limits, findings)
     if isinstance(value, dict):
         value = with_key(value, shape.identity, shape.generated)
@@ -134,9 +134,7 @@ def name_findings(names: Sequence[str]) -> list[Finding]:
     ]
     first: dict[str, str] = {}
     alike = [
-        Finding(
-            "E_NAME", f"the field names {twin!r} and {name!r} differ in case alone", field=_extend_pointer("", name)
-        )
+        Finding("E_NAME", f"the field names {twin!r} and {name!r} differ only in case", field=_extend_pointer("", name))
         for name in names
         if (twin := first.setdefault(name.casefold(), name)) != name
     ]
@@ -277,12 +275,12 @@ class _StrictWalk(Struct, frozen=True):
             place = _extend_pointer(pointer, key)
             self._check_surrogates(key, place)
             if times > 1:
-                self.findings.append(Finding("E_DUP_KEY", f"the key {key!r} stands {times} times", field=place))
+                self.findings.append(Finding("E_DUP_KEY", f"the key {key!r} appears {times} times", field=place))
         return {key: self.clean(value, _extend_pointer(pointer, key)) for key, value in pairs}
 
     def _check_surrogates(self, text: str, pointer: str) -> None:
         if not text.isascii() and _SURROGATE.search(text):
-            self.findings.append(Finding("E_SURROGATE", "the text holds half of a surrogate pair", field=pointer))
+            self.findings.append(Finding("E_SURROGATE", "the text contains half of a surrogate pair", field=pointer))
 
 
 def _extend_pointer(parent: str, key: str) -> str:

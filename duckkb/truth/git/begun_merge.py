@@ -75,7 +75,7 @@ def undo(root: Path) -> tuple[str, ...]:
     lock = repo.git_dir / "index.lock"
     if lock.exists():
         raise StateError(
-            f"{WHAT}; {lock} is there, so git may be at work still",
+            f"{WHAT}; {lock} exists, so git may still be running",
             code="E_RECOVER",
             suggestion=f"once no git runs here: rm {shlex.quote(str(lock))} && {REMEDY}",
         )

@@ -67,5 +67,5 @@ def resolve_branch(root: Path, name: str) -> Revision:
             tip = revisions.revision(root, ref)
             commit_id = text(root, ["rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}"])
             return Revision(name if commit_id == tip.commit else ref, tip.commit, tip.tree)
-    hint = "`git branch -a` lists what there is"
-    raise StateError(f"there is no branch {name!r} here", code="E_REVISION", suggestion=hint)
+    hint = "`git branch -a` lists the branches"
+    raise StateError(f"no branch {name!r} here", code="E_REVISION", suggestion=hint)

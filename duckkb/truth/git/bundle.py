@@ -56,7 +56,7 @@ def checkout_of(root: Path) -> Checkout:
     """
     under_way = repository.operation_in_progress(root)
     if under_way or output(root, ["ls-files", "-u"]):
-        message = f"git is in the middle of a {under_way or 'merge'}, which a backup cannot hold"
+        message = f"git is in the middle of a {under_way or 'merge'}, which a backup cannot contain"
         raise Refused(message, suggestion="finish or abort it, then repeat the backup")
     commit = repository.head_commit(root) or ""
     ref_lines = text(root, ["for-each-ref", "--format=%(symref) %(refname)"]).splitlines()
@@ -148,7 +148,7 @@ def unbundle(folder: Path, checkout: Checkout, bundle: Iterable[bytes] | None) -
     aliases = {name for pair in checkout.symbolic for name in pair}
     if strange or not aliases <= refs.keys() or refs.get("HEAD", "") != checkout.commit:
         message = (
-            f"its bundle has the ref {strange[0]}" if strange else "its bundle has other refs than its manifest says"
+            f"its bundle has the ref {strange[0]}" if strange else "the refs of its bundle differ from its manifest"
         )
         raise StateError(message, code="E_BACKUP")
     ref_commands = [f"create {name}\0{commit}\0" for name, commit in refs.items() if name not in ("HEAD", _STASH)]
@@ -194,7 +194,7 @@ def _make_empty(folder: Path, checkout: Checkout) -> None:
 
 def _check_out(folder: Path, commit: str) -> None:
     if output(folder, ["rev-parse", "HEAD"]).decode().strip() != commit:
-        raise StateError("its branch is at another commit than its manifest says", code="E_BACKUP")
+        raise StateError("its branch is at another commit than in its manifest", code="E_BACKUP")
     _run_git(folder, "fsck", "--connectivity-only", "--no-dangling", "--no-progress")
     _refuse_vast(folder, commit)
     attributes = folder / ".git/info/attributes"

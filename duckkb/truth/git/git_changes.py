@@ -298,9 +298,9 @@ def _refuse_in_the_way(root: Path, name: str) -> None:
     """
     for sibling in text(root, ["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads"]).splitlines():
         if sibling.startswith(f"{name}/") or name.startswith(f"{sibling}/"):
-            message = f"there is a branch {sibling}, beside which git can have none named {name}"
+            message = f"the branch {sibling} exists, so git cannot have a branch {name}"
         elif sibling != name and _fold_name(sibling) == _fold_name(name):
-            message = f"there is a branch {sibling}, which differs from {name} in case alone"
+            message = f"the branch {sibling} exists, which differs from {name} only in case"
         else:
             continue
         raise Refused(message, suggestion="propose on another branch: --branch NAME")

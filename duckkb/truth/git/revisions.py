@@ -105,7 +105,7 @@ def _parse_object(line: bytes) -> str:
 
 def _build_empty_error(name: str) -> StateError:
     message = f"git knows no revision {name!r} here: nothing is committed on this branch yet"
-    return StateError(message, code="E_REVISION", suggestion="`git add` and `git commit` what is there")
+    return StateError(message, code="E_REVISION", suggestion="`git add` and `git commit` the files")
 
 
 def _build_unknown_error(root: Path, name: str) -> StateError:
@@ -141,7 +141,7 @@ def merge_base(root: Path, one: Revision, other: Revision) -> Revision:
             code="E_REVISION",
             suggestion=_DEEPEN
             if repository_of(root).is_shallow
-            else f"compare the two as they are: `duckkb diff {one.name}..{other.name}`",
+            else f"compare the two directly: `duckkb diff {one.name}..{other.name}`",
         )
     return revision(root, ancestor)
 

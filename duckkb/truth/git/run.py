@@ -203,9 +203,9 @@ def repository_of(root: Path) -> Repository:
     repository = find_repository(root)
     if repository is None:
         raise StateError(
-            f"{root} lies in no git repository, and this needs one",
+            f"{root} is not in a git repository, and this needs one",
             code="E_GIT",
-            suggestion="`git init`, and commit what is there",
+            suggestion="`git init`, and commit the files",
         )
     return repository
 

@@ -22,7 +22,7 @@ SECONDS = 60.0
 KEY = "sk-Zq8fLw2VtR5nXk0cJm3bPy7d"
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_DEFECT = ("Traceback", "E_INTERNAL", "a defect in duckkb", "Error:", "Exception:", "panicked")
+_DEFECT = ("Traceback", "E_INTERNAL", "a bug in duckkb", "Error:", "Exception:", "panicked")
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ class Zygote(Forks):
         calls = self._out / "calls"
         seen = json.loads(calls.read_text()) if plan is not None and calls.exists() else {}
         ended = Ended(code, said, told, **seen)
-        assert "Traceback" not in told and "E_INTERNAL" not in told and "a defect in duckkb" not in told, (args, told)
+        assert "Traceback" not in told and "E_INTERNAL" not in told and "a bug in duckkb" not in told, (args, told)
         assert code in (0, 1, 2, DIED, *([-signal.SIGXFSZ] if job.get("dies_over") else [])), (args, plan, code, told)
         return ended
 

@@ -432,7 +432,7 @@ def run_here(root: Path, value: Command, entry: Entry = run) -> Ended:
 def _check_words(value: Command, ended: Ended) -> None:
     """Exit codes are the documented ones, nothing is a defect, and what should be JSON is."""
     assert ended.code in (0, 1, 2), ended
-    assert not re.search("Traceback|E_INTERNAL|a defect in duckkb", ended.err), ended
+    assert not re.search("Traceback|E_INTERNAL|a bug in duckkb", ended.err), ended
     if "--help" in value.args or "-h" in value.args or "--version" in value.args:
         return
     if ended.code:

@@ -201,7 +201,7 @@ def _find_graph(base: Base, name: str) -> Graph | None:
     """Return the types of a graph; None where undefined. Raises `errors.Conflict` (E_EXISTS) for a taken name."""
     graph, clashing_type = find_graph(base, name), base.ontology.find(name) or base.ontology.find(f"{name}_links")
     if graph is None and clashing_type is not None:
-        raise _report_conflict(f"{clashing_type.name} ({clashing_type.place}) exists already, and is no graph of code")
+        raise _report_conflict(f"{clashing_type.name} ({clashing_type.place}) already exists, and is not a code graph")
     return graph
 
 
@@ -235,7 +235,7 @@ def _require_command(base: Base) -> str:
         message = "no command that writes a graph of the code is configured"
         raise UsageError(message, code="E_CONFIG", suggestion="set `arch.command` in config.yaml")
     if not commands.trusts_commands(base):
-        message = "the command that config.yaml names has not been trusted, and did not run"
+        message = "the command in config.yaml did not run, since it is not trusted"
         raise Refused(message, code="E_UNTRUSTED", suggestion="`duckkb trust --show`, then `duckkb trust`")
     return command
 

@@ -70,7 +70,7 @@ def read_graph(data: bytes, path: str, home: str) -> CodeGraph:
         problem_count = f"more than {count}" if len(reading.wrong) > MOST_FINDINGS else count
         raise InvalidRecord(
             f"{problem_count} in {path}; nothing was written",
-            suggestion="mend what writes it",
+            suggestion="correct the program that writes it",
             findings=findings,
             exit_code=1,
         )
@@ -96,7 +96,7 @@ class _GraphReading(Struct):
     def read(self, graph: Mapping[str, Any]) -> None:
         self.left_out |= dict.fromkeys(name for name, value in graph.items() if name not in _OF_GRAPH and value)
         if "links" in graph and "edges" in graph:
-            self.problem("/edges", "stands beside `links`: which of them has the edges?")
+            self.problem("/edges", "appears with `links`; keep only the one that has the edges")
         for place, node in self._iter_objects(graph, "nodes", _OF_NODE):
             self._read_node(place, node)
         for place, edge in self._iter_objects(graph, "links" if "links" in graph else "edges", _OF_EDGE):
@@ -194,7 +194,9 @@ class _GraphReading(Struct):
             more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
             yield Notice("W_ARCH", f"not kept of the graph: {', '.join(map(show_value, names[:_MOST_NAMED]))}{more}")
         if self.joined:
-            message = f"{self.joined} edges had the ends and the relation of another one; the surest of them are kept"
+            message = (
+                f"{self.joined} edges repeat the ends and relation of another edge; the most confident ones were kept"
+            )
             yield Notice("W_ARCH", message)
 
 

@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 
 _LARGEST = 1 << 20
 _url = options.several(
-    click.option("--url", required=True, metavar="URL", help="postgresql://USER@HOST/DATABASE; its password is better in PGPASSWORD or ~/.pgpass."),
-    click.option("--timeout", "timeout_s", type=options.Seconds(min=0.001, max=86_400), default=30.0, show_default=True, help="Seconds that a statement may take."),
+    click.option("--url", required=True, metavar="URL", help="postgresql://USER@HOST/DATABASE; put the password in PGPASSWORD or ~/.pgpass."),
+    click.option("--timeout", "timeout_s", type=options.Seconds(min=0.001, max=86_400), default=30.0, show_default=True, help="Time limit of a statement, in seconds."),
 )  # fmt: skip
 _rows = options.several(
-    click.option("--top-k", type=int, default=10, show_default=True, help="How many nearest rows, 1 to 1000."),
-    click.option("--threshold", type=float, metavar="X", help="Leave out rows whose cosine is less, -1 to 1."),
+    click.option("--top-k", type=int, default=10, show_default=True, help="Number of nearest rows, 1 to 1000."),
+    click.option("--threshold", type=float, metavar="X", help="Omit rows with a smaller cosine, -1 to 1."),
     click.option("--vector-column", default="embedding", show_default=True, metavar="COLUMN"),
     click.option("--select", multiple=True, metavar="COLUMN", help="Print this column, instead of all. Repeatable."),
     click.option("--filter", "given", metavar="JSON", help='{"COLUMN": VALUE, null, [VALUES] or {"$gt", "$gte", "$lt", "$lte": VALUE}}, joined by AND.'),
     click.option("--no-parse-enum", "parse_enum", flag_value=False, type=bool, default=True, help="Print enums, and arrays of them, as the server writes them."),
-    click.option("--approximate", is_flag=True, help="Let an index of pgvector (HNSW, IVFFlat) answer; rows may be missing."),
+    click.option("--approximate", is_flag=True, help="Use an approximate pgvector index (HNSW, IVFFlat); rows may be missing."),
 )  # fmt: skip
 
 
 @group("table")
 def table_command() -> None:
-    """They may have any schema. Nothing is written there."""
+    """Tables may have any schema. Nothing is written to the database."""
 
 
 @contextmanager
@@ -62,14 +62,14 @@ def show_command(table: str | None, url: str, timeout_s: float) -> None:
 @click.argument("text")
 @_url
 @_rows
-@click.option("--final", type=int, default=5, show_default=True, help="How many of them to print, the best ones.")
+@click.option("--final", type=int, default=5, show_default=True, help="Print at most this many rows, the best first.")
 @click.option(
     "--no-rerank",
     "rerank",
     flag_value=False,
     type=bool,
     default=True,
-    help="Have no reranker judge them, where one is configured.",
+    help="Do not use the configured reranker.",
 )
 @click.option(
     "--rerank-threshold",
@@ -77,22 +77,24 @@ def show_command(table: str | None, url: str, timeout_s: float) -> None:
     default=0.1,
     show_default=True,
     metavar="X",
-    help="Leave out what it judges to be less, 0 to 1.",
+    help="Omit rows with a smaller reranker score, 0 to 1.",
 )
-@click.option("--text-column", default="query", show_default=True, metavar="COLUMN", help="What it reads.")
-@click.option("--dimensions", type=int, metavar="N", help="Ask an endpoint for vectors of so many, 1 to 1024.")
+@click.option(
+    "--text-column", default="query", show_default=True, metavar="COLUMN", help="Column that the reranker reads."
+)
+@click.option("--dimensions", type=int, metavar="N", help="Dimension to request from an endpoint, 1 to 1024.")
 def query_command(table: str, text: str, url: str, timeout_s: float, **how: Any) -> None:
-    """Print the rows that answer a question: it is embedded, the nearest rows are found, and reranked where that is configured.
+    """Print the rows nearest to a question, reranked if a reranker is configured.
 
     \b
     duckkb table query --url postgresql://reader@127.0.0.1/shop products "boots for rain" --select id --select title
     duckkb table query --url "$URL" products "boots" --filter '{"price": {"$lt": 100}, "kind": ["boot", "shoe"]}'
 
-    Models are those of the knowledge base around, else the offline one. A line is a row with embedding_score, the cosine, and
-    where it was reranked rerank_score. Names are taken as they stand, capitals too; others in double quotes: '"My Table"'.
-    """  # fmt: skip
+    Uses the models of the surrounding knowledge base, else the offline model. Each line is a row with
+    embedding_score (the cosine) and, if reranked, rerank_score. Names are case-sensitive; put other names in
+    double quotes: '"My Table"'. """  # fmt: skip
     with _open_tables(url, timeout_s) as tables:
-        _print_rows(tables.query(text, table, **_read(how)), "ask with other words, or with a lower --threshold")
+        _print_rows(tables.query(text, table, **_read(how)), "use other words, or a lower --threshold")
 
 
 @verb("search", group=table_command)
@@ -107,7 +109,7 @@ def query_command(table: str, text: str, url: str, timeout_s: float, **how: Any)
     help="A JSON array of numbers, or as `embed` prints it.",
 )
 def search_command(table: str, url: str, timeout_s: float, *, vector: str, **how: Any) -> None:
-    """Print the rows whose vectors are nearest to one, as `table query` does; no model is asked.
+    """Print the rows nearest to a vector, as `table query` does, without a model.
 
     \b
     duckkb embed "boots for rain" | duckkb table search --url "$URL" products --vector -
@@ -137,7 +139,7 @@ def _parse_filter(text: str) -> Any:
     try:
         return parse_json(text.encode("utf-8", "surrogateescape"), Limits())
     except LineError as error:
-        message = f"the filter is no JSON: {error.findings[0].message}"
+        message = f"the filter is not JSON: {error.findings[0].message}"
         raise FilterError(
             message, suggestion="""--filter '{"price": {"$lt": 100}}'""", findings=error.findings
         ) from error

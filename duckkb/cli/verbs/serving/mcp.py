@@ -29,9 +29,13 @@ _CLIENTS = (
 @verb("mcp", cls=Group, invoke_without_command=True)
 @click.option("--http", is_flag=True, help="Serve over HTTP on this machine instead of stdin and stdout.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="With --http; 0 is one that is free."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8181,
+    show_default=True,
+    help="Port for --http; 0 chooses a free one.",
 )
-@click.option("--daemon", is_flag=True, help="With --http: in the background, until `mcp stop`.")
+@click.option("--daemon", is_flag=True, help="With --http: run in the background, until `mcp stop`.")
 @listed_tools
 @sessions
 @reaching
@@ -40,21 +44,20 @@ _CLIENTS = (
 @options.backend
 @click.pass_context
 def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any) -> None:
-    """By the Model Context Protocol. Needs the extra `serve`.
+    """Uses the Model Context Protocol. Needs the extra `serve`.
 
     \b
-    duckkb --kb ~/notes mcp                  # what a client starts by itself
+    duckkb --kb ~/notes mcp                  # clients start this by themselves
     duckkb --kb ~/notes mcp --http --daemon  # http://127.0.0.1:8181/mcp, with a bearer token
     duckkb --kb ~/notes mcp stop
 
-    Ctrl-C, SIGTERM and, without --http, the end of stdin end it with exit code 0. What the ontology has reviewed becomes a
-    proposal. Over HTTP every request needs a token (`duckkb tenant`); `token` says where the server's own one is found. A client
-    that wants a session opens it at /mcp?session=1.
-    """
+    Ctrl-C, SIGTERM and, without --http, the end of stdin end it with exit code 0. Writes that need a review
+    become proposals. Over HTTP every request needs a token (`duckkb tenant`); `token` shows where the server's
+    own token is. A client opens a session at /mcp?session=1."""
     if ctx.invoked_subcommand is not None:
         return
     if not http and (daemon or given["in_background"]):
-        raise click.UsageError("--daemon is for --http; without it the client starts the server")
+        raise click.UsageError("--daemon needs --http; without --http the client starts the server")
     from duckkb.serving import commands
 
     if not http:
@@ -88,7 +91,7 @@ def mcp_command(ctx: click.Context, /, *, http: bool, daemon: bool, **given: Any
 @verb("stop", group=cast("click.Group", mcp_command))
 @options.backend
 def mcp_stop_command() -> None:
-    """End the server of this base that runs in the background, and no other process; prints its `pid` and `url`."""
+    """Stop the background server of this base; prints its `pid` and `url`."""
     from duckkb.serving import commands
 
     out.emit(commands.stop(read_front_options().get("kb"), read_backend()))
@@ -96,20 +99,19 @@ def mcp_stop_command() -> None:
 
 @verb("config", group=cast("click.Group", mcp_command))
 @click.argument("client", type=click.Choice(_CLIENTS))
-@click.option("--name", default="duckkb", show_default=True, help="Of this base in the client.")
-@click.option("--url", default="", help="Ask the server there; without it the client starts one.")
+@click.option("--name", default="duckkb", show_default=True, help="Name of this base in the client.")
+@click.option("--url", default="", help="Use the server at this URL; by default the client starts one.")
 def mcp_config_command(*, client: "Name", name: str, url: str) -> None:
-    """Print what an agent's configuration has to say so that it finds this base; stderr says in which file.
+    """Print the configuration that connects an agent to this base; stderr names its file.
 
     \b
     duckkb --kb ~/notes mcp config claude-code > .mcp.json
     duckkb --kb ~/notes mcp config cursor --url http://127.0.0.1:8181/mcp
 
-    No token is printed: with --url most clients take it from the variable DUCKKB_MCP_TOKEN, VS Code asks for it, and for Goose,
-    OpenHands (once OpenDevin) and Zed it stands in place of TOKEN.
-    """
+    No token is printed. With --url most clients read it from the variable DUCKKB_MCP_TOKEN, and VS Code asks
+    for it; for Goose, OpenHands (formerly OpenDevin) and Zed replace TOKEN."""
     from duckkb.actions.folder import find
     from duckkb.serving.mcp.clients import CLIENTS, configuration
 
     printed.result(configuration(client, find(read_front_options().get("kb")), name, url))
-    printed.note(f"this is for {CLIENTS[client].file}")
+    printed.note(f"put this into {CLIENTS[client].file}")

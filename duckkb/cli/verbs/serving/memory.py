@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @group("memory")
 def memory_command() -> None:
-    """Memories are texts under keys, each scope by itself.
+    """Memories are texts under keys, separate for each scope.
 
-    `duckkb col init memory-ann --policy memory --params '{"scope": "ann"}'` makes a scope.
+    `duckkb col init memory-ann --policy memory --params '{"scope": "ann"}'` creates a scope.
     """
 
 
@@ -27,8 +27,8 @@ def memory_command() -> None:
 @click.argument("text", required=False)
 @parameters("scope", "tags", "links", "source", "if_match", "dry_run", "embed")
 def put_command(kb: "KnowledgeBase", key: str, text: str | None, **how: Any) -> None:
-    """Without TEXT, or with -, it is read from stdin."""
-    memory_text = out.read_argument_or_stdin(text, "give the text, as an argument or on stdin").decode(
+    """Without TEXT, or with -, the text is read from stdin."""
+    memory_text = out.read_argument_or_stdin(text, "give the text as an argument or on stdin").decode(
         "utf-8", "surrogateescape"
     )
     memory_text = memory_text.removesuffix("\n") if text in (None, "-") else memory_text
@@ -41,12 +41,12 @@ def put_command(kb: "KnowledgeBase", key: str, text: str | None, **how: Any) -> 
 @options.mode
 @parameters("limit")
 def search_command(kb: "KnowledgeBase", query: str, **how: Any) -> None:
-    """A line is a memory with its score, and how often it was `_accessed`."""
+    """Prints one memory per line with its score, and how often it was `_accessed`."""
     from duckkb.queries import Notice
 
     answer = kb.memory.search(query, **how)
     if not answer["results"]:
-        out.raise_no_results(answer, "no results", "ask with other words")
+        out.raise_no_results(answer, "no results", "use other words")
     out.emit(answer) if wants_json() else out.lines(answer["results"])
     out.tell(Notice(**notice) for notice in answer["notices"])
 

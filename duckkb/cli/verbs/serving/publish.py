@@ -17,28 +17,28 @@ from duckkb.cli.verb import end, verb
     help="postgresql://HOST/DATABASE#NAME, lance:FOLDER or lance+s3://BUCKET/PATH.",
 )
 @click.option("--ref", default="HEAD", show_default=True, metavar="REF", help="The commit, branch or tag to publish.")
-@click.option("--full", is_flag=True, help="Build anew whatever is there, and put it in its place.")
-@click.option("--rewind", is_flag=True, help="Also where a newer commit is published.")
+@click.option("--full", is_flag=True, help="Build everything again, and replace what is published.")
+@click.option("--rewind", is_flag=True, help="Publish even if a newer commit is published.")
 @click.option(
     "--pending",
     type=click.Choice(["refuse", "ok"]),
     default="refuse",
     show_default=True,
-    help="Whether texts without a vector are published.",
+    help="Whether to publish texts without a vector.",
 )
 @click.option("--dry-run", is_flag=True, help="Change nothing; print what would be done.")
 @click.option(
     "--grant",
     nargs=2,
     metavar="ROLE TYPES",
-    help="Publish nothing; let a role of the database see these types (A,B; or none) alone.",
+    help="Publish nothing; let a database role see only these types (A,B; or none).",
 )
-@click.option("--verify", is_flag=True, help="Change nothing; compare what is published with its commit.")
+@click.option("--verify", is_flag=True, help="Change nothing; compare the published data with its commit.")
 def publish_command(
     *, to: str, grant: tuple[str, str] | None, verify: bool, pending: Literal["refuse", "ok"], ref: str, **how: bool
 ) -> None:
-    """It is PostgreSQL with pgvector (needs the extra `postgres`), or Lance tables in a folder or an object storage (`lance`): what a clone
-    at that commit answers, --backend URL answers from there.
+    """The target is PostgreSQL with pgvector (extra `postgres`), or Lance tables in a folder or object storage
+    (extra `lance`). With --backend URL it answers as a clone at that commit does.
 
     \b
     duckkb publish --to postgresql://db.example.org/knowledge
@@ -46,11 +46,10 @@ def publish_command(
     duckkb publish --to lance:/srv/knowledge
     duckkb find Note "how do rivers flow" --backend "lance:/srv/knowledge?at=550ab828"
 
-    All of it is one transaction: what is published is always one whole commit. Only what changed since the commit that is published
-    is sent, in proportion to the change; another ontology, tokenizer or model builds all of it beside what there is. Of two
-    publishers at once one wins, and the other is told (E_BEHIND). A password is given by PGPASSWORD, a service file or ~/.pgpass; keys of
-    an object storage by its environment (AWS_ACCESS_KEY_ID and the like).
-    """
+    Publishing is one transaction: the target always has one whole commit. It sends only the changes since the
+    published commit; a new ontology, tokenizer or model rebuilds everything. If two publish at once, one wins
+    and the other gets E_BEHIND. Give a password by PGPASSWORD, a service file or ~/.pgpass; keys of an object
+    storage by its environment variables (such as AWS_ACCESS_KEY_ID)."""
     from duckkb import app
 
     if (verify or grant) and (any(how.values()) or (verify and grant)):
@@ -64,7 +63,7 @@ def publish_command(
         comparison = app.verify_published(read_front_options().get("kb"), to=to)
         out.emit(comparison)
         if comparison["faults"]:
-            printed.note(f"{len(comparison['faults'])} differences; `duckkb publish --full` builds it anew")
+            printed.note(f"{len(comparison['faults'])} differences; `duckkb publish --full` rebuilds it")
             end()
         return
     full, rewind, dry_run = (how[name] for name in ("full", "rewind", "dry_run"))

@@ -24,7 +24,7 @@ sessions = options.several(
         type=click.IntRange(min=1),
         default=100,
         show_default=True,
-        help="Sessions of MCP at once, of each tenant.",
+        help="MCP sessions of each tenant at once.",
     ),
     click.option(
         "--session-idle",
@@ -32,7 +32,7 @@ sessions = options.several(
         default=1800,
         show_default=True,
         metavar="SECONDS",
-        help="End such a session after so long without a request.",
+        help="End an MCP session after this time without a request.",
     ),
 )
 
@@ -42,7 +42,7 @@ listed_tools = click.option(
     type=click.Choice(["common", "all"]),
     default="common",
     show_default=True,
-    help="Tools that MCP lists: the 12 that most agents need, or all. Every tool can be called.",
+    help="Tools that MCP lists: the 12 most used, or all. Every tool can be called.",
 )
 
 
@@ -53,27 +53,27 @@ reaching = options.several(
         default="127.0.0.1,::1",
         show_default=True,
         metavar="ADDRESSES",
-        help="Proxies that are believed about the client's address.",
+        help="Proxies trusted to report the client's address.",
     ),
     click.option(
         "--auth-header",
         default="",
         metavar="NAME",
-        help="The header in which these proxies, and no others, name the tenant that asks; no token is needed then.",
+        help="The header in which these proxies name the tenant; no token is needed then.",
     ),
     click.option(
         "--root-path",
         "prefix",
         default="",
         metavar="PREFIX",
-        help="Where a proxy has the server: /kb for https://example.org/kb.",
+        help="Path of the server behind a proxy: /kb for https://example.org/kb.",
     ),
     click.option(
         "--allow-origin",
         "origins",
         multiple=True,
         metavar="ORIGIN",
-        help="Pages from there may ask the HTTP API and MCP (https://app.example.org).",
+        help="Allow pages of this origin to use the HTTP API and MCP (https://app.example.org).",
     ),
 )
 
@@ -86,15 +86,18 @@ def add_log_options(default: str) -> Callable[[click.decorators.FC], click.decor
             type=click.Choice(["requests", "queries", "off"]),
             default=default,
             show_default=True,
-            help="Lines on stderr: requests, also what they ask, or none.",
+            help="Log on stderr: requests, requests with their contents, or nothing.",
         ),
         click.option(
             "--log-level",
             type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"], case_sensitive=False),
-            help="As other servers say it: from INFO on --log requests, else --log off.",
+            help="Alias for other servers' option: INFO or finer means --log requests, others --log off.",
         ),
         click.option(
-            "--log-format", type=click.Choice(["json"]), expose_value=False, help="A line is a JSON object always."
+            "--log-format",
+            type=click.Choice(["json"]),
+            expose_value=False,
+            help="No effect: log lines are always JSON objects.",
         ),
     )
 
@@ -108,62 +111,78 @@ def log_of(given: Mapping[str, Any]) -> "Log":
 
 @verb("serve", cls=Group, invoke_without_command=True)
 @click.option(
-    "--host", default="127.0.0.1", show_default=True, help="Listen there; beyond this machine with --allowed-host."
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen on; other than this machine needs --allowed-host.",
 )
-@click.option("--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="0 is one that is free.")
-@click.option("--allowed-host", "names", multiple=True, metavar="NAME", help="A name by which the server may be asked.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8181, show_default=True, help="Port; 0 chooses a free one."
+)
+@click.option(
+    "--allowed-host", "names", multiple=True, metavar="NAME", help="A host name that clients may use for the server."
+)
 @reaching
-@click.option("--workers", type=_COUNT, default=0, show_default=True, help="Processes that answer; 0: this one.")
+@click.option(
+    "--workers", type=_COUNT, default=0, show_default=True, help="Number of worker processes; 0: this process answers."
+)
 @click.option(
     "--rate",
     type=options.Seconds(0, 1_000_000),
     default=0,
     metavar="NUMBER",
-    help="Calls of a tenant a second; 0: any.",
+    help="Calls of a tenant per second; 0: no limit.",
+)
+@click.option("--concurrency", type=_COUNT, default=0, help="Calls of a tenant at once; 0: all slots but one.")
+@click.option(
+    "--max-waiting",
+    "waiting",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Maximum number of waiting calls.",
 )
 @click.option(
-    "--concurrency", type=_COUNT, default=0, help="Calls of a tenant at once; 0: all that there may be but one."
+    "--timeout", type=options.Seconds(0, 86_400), default=0, metavar="SECONDS", help="Time limit of an answer; 0: none."
 )
-@click.option(
-    "--max-waiting", "waiting", type=click.IntRange(min=1), default=256, show_default=True, help="Calls that wait."
-)
-@click.option("--timeout", type=options.Seconds(0, 86_400), default=0, metavar="SECONDS", help="For an answer; 0: any.")
 @click.option(
     "--max-seconds",
     "longest",
     type=options.Seconds(0, 86_400),
     default=None,
     metavar="SECONDS",
-    help="What only reads may take, and callers ask for by a `timeout`; 0: any. By itself limits.served_seconds (30).",
+    help="Largest `timeout` that callers may request for reads; 0: no limit. Default: limits.served_seconds (30).",
 )
 @click.option(
-    "--dedupe", type=click.Choice(["join", "off"]), default="join", show_default=True, help="Equal reads of a caller."
+    "--dedupe",
+    type=click.Choice(["join", "off"]),
+    default="join",
+    show_default=True,
+    help="Cache for equal reads of a caller.",
 )
 @listed_tools
 @sessions
 @click.option("--metrics-open", is_flag=True, help="/metrics needs no token.")
-@click.option("--metrics-tenants", is_flag=True, help="/metrics counts by tenant too, and names them.")
+@click.option("--metrics-tenants", is_flag=True, help="/metrics also counts by tenant, with names.")
 @add_log_options("requests")
 @click.option(
-    "--open", "opens", is_flag=True, help="Show its pages in a browser; `open` is an address that signs in once."
+    "--open", "opens", is_flag=True, help="Open its pages in a browser; `open` is an address that signs in once."
 )
-@click.option("--edit", "edits", is_flag=True, help="Pages have forms that propose changes of records.")
-@click.option("--daemon", is_flag=True, help="In the background, until `serve stop`.")
-@click.option(
-    "--warm", is_flag=True, help="No HTTP: answer this user's commands that only read, until `serve stop --warm`."
-)
+@click.option("--edit", "edits", is_flag=True, help="Show forms that propose changes of records.")
+@click.option("--daemon", is_flag=True, help="Run in the background, until `serve stop`.")
+@click.option("--warm", is_flag=True, help="No HTTP: answer this user's read-only commands, until `serve stop --warm`.")
 @click.option(
     "--idle",
     type=options.Seconds(0, 86_400),
     default=1800,
     metavar="SECONDS",
-    help="With --warm: end after so long without a command.",
+    help="With --warm: end after this time without a command.",
 )
 @click.option("--in-background", is_flag=True, hidden=True)
 @options.backend
 @click.pass_context
 def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: Any) -> None:
-    """HTTP needs the extra `serve`; a warm base answers the next commands.
+    """HTTP needs the extra `serve`. A warm process answers commands faster.
 
     \b
     duckkb --kb ~/notes serve                        # http://127.0.0.1:8181, with a bearer token
@@ -172,15 +191,15 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
     duckkb --kb ~/notes serve stop
     duckkb --kb ~/notes serve --warm                 # in the background; prints its pid and socket
 
-    POST /query, /search and /actions/NAME, /mcp for agents, GET /health, /ready, /metrics and /openapi.json, which says all of it.
-    Every request needs a token (`duckkb tenant`) but for /health, /ready and /openapi.json; `token` says where the server's own one
-    is found. Ctrl-C and SIGTERM end it with exit code 0, once what is under way has been answered, within 10 seconds.
+    POST /query, /search and /actions/NAME, /mcp for agents, GET /health, /ready, /metrics and /openapi.json,
+    which describes the API. Every request needs a token (`duckkb tenant`) except /health, /ready and
+    /openapi.json; `token` shows where the server's own token is. Ctrl-C and SIGTERM end it with exit code 0,
+    after requests in progress, within 10 seconds.
 
-    A warm process has everything imported and the model loaded. find, get, list, graph, schema, status, why, search, vsearch, query,
-    ls and multi-get of the same user, with the same environment, duckkb and Python, are answered by it with the same output and
-    exit code; others run as ever, and so do all that write. DUCKKB_DAEMON=off asks none; "daemon": "auto" in this machine's
-    settings.json starts one with the first embedded question.
-    """
+    A warm process has all modules imported and the model loaded. It answers find, get, list, graph, schema,
+    status, why, search, vsearch, query, ls and multi-get of the same user, with the same environment, duckkb
+    and Python. Output and exit code are the same; all other commands run as usual. DUCKKB_DAEMON=off never uses
+    it; "daemon": "auto" in this machine's settings.json starts one with the first embedded question."""
     if ctx.invoked_subcommand is not None:
         return
     if warm:
@@ -189,7 +208,7 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
     from duckkb.serving import commands
 
     if daemon and given["opens"]:
-        raise click.UsageError("--open is for a server that is watched; sign in to one in the background with a token")
+        raise click.UsageError("--open needs a server in the foreground; sign in to a background server with a token")
     if daemon:
         out.emit(commands.start(read_front_options().get("kb"), again(ctx, "--log", "off"), read_backend()))
         return
@@ -219,8 +238,8 @@ def serve_command(ctx: click.Context, /, *, daemon: bool, warm: bool, **given: A
 @click.option("--warm", is_flag=True, help="The warm process.")
 @options.backend
 def serve_stop_command(*, warm: bool) -> None:
-    """End the server of this base that runs in the background, and no other process; prints its `pid` and `url`. A base has one,
-    whether `serve` or `mcp` started it. With --warm the warm process: its `pid` and `socket`."""
+    """Stop the background server of this base; prints its `pid` and `url`. A base has only one, started by `serve`
+    or `mcp`. --warm stops the warm process, and prints its `pid` and `socket`."""
     if warm:
         from duckkb.serving.warm import starting
 
@@ -240,7 +259,7 @@ def _serve_warm(ctx: click.Context, idle: float, *, in_background: bool) -> None
         for param in http_params
         if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE
     ]:
-        raise click.UsageError(f"--warm serves no HTTP; leave {', '.join(option_names)} out")
+        raise click.UsageError(f"--warm serves no HTTP; leave out {', '.join(option_names)}")
     from duckkb.serving.warm import starting
 
     if not in_background:

@@ -14,21 +14,19 @@ if TYPE_CHECKING:
 
 _id = click.argument("id")
 _expires = click.option(
-    "--expires", default="", metavar="WHEN", help="From when on the token lets nobody in: 90d, 2027-03-01 (UTC), never."
+    "--expires", default="", metavar="WHEN", help="When the token expires: 90d, 2027-03-01 (UTC), never."
 )
 _types = click.argument("types", metavar="TYPES...", nargs=-1, required=True)
 
 
 @group("tenant")
 def tenant_command() -> None:
-    """In which role, and of which types (`duckkb mcp --http`). Tenants are kept in the user's state folder, for this machine's user and
-    this folder. What is changed holds from the next request on.
-
-    A viewer may search and read; an editor also write; an admin may do everything, and sees all types. A tenant sees the
-    types and collections granted to it; others do not exist for it. Of a granted edge type it sees the edges once it sees all
-    types that they may join; links between documents come with their collection. Without any tenant there is one server token,
-    which is an admin's: DUCKKB_MCP_TOKEN, else one that is made and kept (`duckkb tenant status`).
-    """
+    """Each tenant has a role and a set of types. Tenants are kept in the user's state folder, for this user and
+    this base. Changes apply from the next request. A viewer may search and read, an editor also write. An admin
+    may do everything, and sees all types. A tenant sees only the types and collections granted to it. It sees
+    edges of a granted edge type if it also sees all types at their ends; links between documents come with
+    their collection. Without tenants there is one server token with the role admin: DUCKKB_MCP_TOKEN, else a
+    generated one (`duckkb tenant status`)."""
 
 
 @verb("add", group=tenant_command)
@@ -39,12 +37,12 @@ def tenant_command() -> None:
     type=click.Choice(["viewer", "editor", "admin"]),
     default="viewer",
     show_default=True,
-    help="What it may do.",
+    help="The tenant's role.",
 )
-@click.option("--name", default="", metavar="TEXT", help="What people call it.")
+@click.option("--name", default="", metavar="TEXT", help="A name for people.")
 @_expires
 def tenant_add_command(id: str, types: tuple[str, ...], *, role: "Role", name: str, expires: str) -> None:
-    """Make a tenant, and print its token. Nobody can print it again; only its SHA-256 is kept.
+    """Create a tenant, and print its token. The token cannot be printed again; only its SHA-256 is kept.
 
     \b
     duckkb tenant add ann Note Person --role editor
@@ -61,7 +59,7 @@ def tenant_add_command(id: str, types: tuple[str, ...], *, role: "Role", name: s
 @verb("remove", group=tenant_command)
 @_id
 def tenant_remove_command(id: str) -> None:
-    """Forget a tenant: its token lets nobody in. With the last one, the server token counts again."""
+    """Remove a tenant and its token. After the last tenant, the server token is valid again."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.remove(_find_root(), id, lock_timeout()))
@@ -79,10 +77,10 @@ def tenant_list_command() -> None:
 @verb("show", group=tenant_command)
 @_id
 def tenant_show_command(id: str) -> None:
-    """Print one tenant, and what comes of its types. `edges`: the edge types that it sees. `edges_not_granted`: those that it
-    would see if they were granted. `edges_without_ends`: granted, but joining types that it does not see. `undeletable`: types
-    of which it may delete and rename no record, as edges may end there that it does not see. `missing`: granted types that the
-    base has no longer."""
+    """Print one tenant, and the effect of its grants. `edges`: edge types that it sees. `edges_not_granted`: edge
+    types that it would see if granted. `edges_without_ends`: granted, but the tenant does not see the types at
+    their ends. `undeletable`: types whose records it cannot delete or rename, since hidden edges may end there.
+    `missing`: granted types that no longer exist."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.show(_find_root(), id))
@@ -93,7 +91,7 @@ def tenant_show_command(id: str) -> None:
 @click.argument("action")
 @click.argument("arguments", metavar="[JSON]", default="{}")
 def tenant_ask_command(id: str, action: str, arguments: str) -> None:
-    """Print what an action gives a tenant: what it sees, as a server of this base answers it. Nothing is written.
+    """Run a read action as a tenant, and print the answer that a server would give. Nothing is written.
 
     \b
     duckkb tenant ask ann types
@@ -113,8 +111,8 @@ def tenant_ask_command(id: str, action: str, arguments: str) -> None:
 @_id
 @_expires
 def tenant_rotate_command(id: str, *, expires: str) -> None:
-    """Give a tenant another token, and print it; the one before lets nobody in. Nobody can print it again. Without --expires it
-    expires when the one before would have."""
+    """Give a tenant a new token, and print it; the old one becomes invalid. The token cannot be printed again.
+    Without --expires it keeps the expiry of the old one."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.rotate(_find_root(), id, expires, lock_timeout()))
@@ -125,7 +123,7 @@ def tenant_rotate_command(id: str, *, expires: str) -> None:
 @_id
 @_types
 def tenant_grant_command(id: str, types: tuple[str, ...]) -> None:
-    """Let a tenant see more types and collections."""
+    """Grant types and collections to a tenant."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.grant(_find_root(), id, types, lock_timeout()))
@@ -136,7 +134,7 @@ def tenant_grant_command(id: str, types: tuple[str, ...]) -> None:
 @_id
 @_types
 def tenant_revoke_command(id: str, types: tuple[str, ...]) -> None:
-    """Take types and collections away from a tenant."""
+    """Revoke types and collections from a tenant."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.revoke(_find_root(), id, types, lock_timeout()))
@@ -145,7 +143,7 @@ def tenant_revoke_command(id: str, types: tuple[str, ...]) -> None:
 @verb("disable", group=tenant_command)
 @_id
 def tenant_disable_command(id: str) -> None:
-    """Have a tenant's token let nobody in until `enable`; token and types stay."""
+    """Refuse a tenant's token until `enable`; token and grants stay."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.switch(_find_root(), id, disabled=True, timeout=lock_timeout()))
@@ -154,7 +152,7 @@ def tenant_disable_command(id: str) -> None:
 @verb("enable", group=tenant_command)
 @_id
 def tenant_enable_command(id: str) -> None:
-    """Have the token of a disabled tenant count again."""
+    """Accept the token of a disabled tenant again."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.switch(_find_root(), id, disabled=False, timeout=lock_timeout()))
@@ -162,11 +160,15 @@ def tenant_enable_command(id: str) -> None:
 
 @verb("status", group=tenant_command)
 @click.option(
-    "--audit", type=click.IntRange(0, 10_000), default=0, metavar="N", help="Also the last N decisions, and refusals."
+    "--audit",
+    type=click.IntRange(0, 10_000),
+    default=0,
+    metavar="N",
+    help="Also print the last N decisions and refusals.",
 )
 def tenant_status_command(audit: int) -> None:
-    """Count tenants, and say where they, the server token (null while there are tenants), the audit log and the sample of requests that
-    were `refused` are kept."""
+    """Count tenants, and print the places of tenants, server token (null if there are tenants), audit log, and a
+    sample of `refused` requests."""
     from duckkb.serving.tenants import changing
 
     out.emit(changing.status(_find_root(), audit))
@@ -179,7 +181,7 @@ def _find_root() -> Path:
 
 
 def _print_token_note(id: str) -> None:
-    printed.note(f"the token of {id} is printed this once; `duckkb tenant rotate {id}` makes another")
+    printed.note(f"the token of {id} is printed only once; `duckkb tenant rotate {id}` makes a new one")
 
 
 def _print_edges_note(id: str) -> None:

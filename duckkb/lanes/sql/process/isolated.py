@@ -213,7 +213,7 @@ def _start_process() -> "tuple[subprocess.Popen[bytes], socket.socket | None]":
     import socket
 
     if why := installed.describe_replacement():
-        raise Unavailable(f"The process for queries cannot be started: {why}.", suggestion="start this server anew")
+        raise Unavailable(f"The process for queries cannot be started: {why}.", suggestion="restart this server")
     ours, theirs = socket.socketpair() if hasattr(socket, "send_fds") else (None, None)
     channel_descriptors = (theirs.fileno(),) if theirs else ()
     try:

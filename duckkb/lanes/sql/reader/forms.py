@@ -201,7 +201,7 @@ def _is_path(name: Any, parts: Sequence[Any]) -> bool:
 
 
 def _build_unknown_error(source: Source, construct: str) -> Exception:
-    return source.build_refusal(f"this construct ({construct})", "say it in another way")
+    return source.build_refusal(f"this construct ({construct})", "write it in another way")
 
 
 @cache

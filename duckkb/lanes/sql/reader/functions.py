@@ -236,7 +236,7 @@ def _list_contains(arguments: Sequence[Term]) -> Term:
         return Term(call_node("list_contains", items.node, target.whole), "boolean", items.name)
     if not (is_list(items.kind) or items.kind == "json"):
         raise FilterError(
-            f"{items.name} is no list.",
+            f"{items.name} is not a list.",
             suggestion=f"contains({items.name}, TEXT) looks inside a text",
             details={"construct": "function list_contains", "field": items.name},
         )

@@ -136,7 +136,7 @@ def _build_write_error(source: Source, error: Rejected) -> FilterError:
     """Return the error for a tree that the engine does not write as a statement."""
     if error.reason == "deep":
         return too_deep(source)
-    return source.build_refusal("a construct that cannot be written back", "say it in another way")
+    return source.build_refusal("a construct that cannot be written back", "write it in another way")
 
 
 def _print_node(engine: Engine, node: Node) -> str:

@@ -293,7 +293,7 @@ class TreeReader:
         has_null = any(side.constant and side.kind == "null" for side in (left, right))
         if has_null and self._is_where and not self._again and "DISTINCT" not in node["type"]:
             raise self._source.build_refusal(
-                "a comparison with NULL", "no value equals NULL: say IS NULL or IS NOT NULL", node
+                "a comparison with NULL", "no value equals NULL: write IS NULL or IS NOT NULL", node
             )
         if left.kind == right.kind == "json" and not self._again:
             return Term(json_order.compare_json(node["type"], left, right), "boolean")
@@ -533,7 +533,7 @@ def _build_table_error(name: str, tables: Iterable[str]) -> FilterError:
     near = get_close_matches(name.casefold(), sorted(tables), n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else "."
     return FilterError(
-        f"There is no runtime table {name!r}{hint}",
+        f"No runtime table {name!r}{hint}",
         code="E_SQL",
         suggestion='duckkb sql "SHOW TABLES"',
         details={"construct": "table", "table": name},

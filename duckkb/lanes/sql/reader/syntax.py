@@ -121,7 +121,7 @@ def _build_syntax_error(source: Source, answer: Node) -> FilterError:
     if sign := _NOTHING_BEHIND.search(source.text[: position + 1] if position else source.text):
         offset = len(source.text[: sign.start()].encode()) + (len(_HEAD) + 1 if source.is_filter else 0)
         place = {"query_location": offset}
-        return source.build_refusal(f"nothing behind the operator {sign[1]}", "write what it compares with", place)
+        return source.build_refusal(f"nothing after the operator {sign[1]}", "write the value to compare with", place)
     where = f" at character {position}" if position else ""
     advice = "check quotes, brackets and operators; strings take single quotes, odd field names double ones"
     word, _, tail = source.text.strip().partition(" ")

@@ -489,7 +489,7 @@ def list_error(term: Term) -> FilterError:
     """Return the error for a list in place of a single value."""
     word = "LIST" if term.name == A_LIST else term.name
     return FilterError(
-        f"{term.name} is a list and cannot stand where one value is needed.",
+        f"{term.name} is a list, but one value is needed.",
         suggestion=f"list_contains({word}, VALUE), or {word}[1] for its first element",
         details={"construct": "list", "field": term.name},
     )
@@ -497,7 +497,7 @@ def list_error(term: Term) -> FilterError:
 
 def _build_conversion_error(term: Term, description: str) -> FilterError:
     return FilterError(
-        f"{term.name} is no {description.removeprefix('a ')}."
+        f"{term.name} is not {description}."
         if term.constant
         else f"{term.name} is {name_kind(term.kind)} and cannot be read as {description}.",
         details={"construct": "type", "field": term.name},

@@ -43,7 +43,7 @@ class LanceAddress(Struct, frozen=True):
         if at is not None and not _COMMIT.fullmatch(at):
             raise _build_refusal("?at= names a commit by 7 or more digits of its hash", "git log")
         if not kept_count.isascii() or not kept_count.isdigit() or not 1 <= int(kept_count) <= 1_000:
-            raise _build_refusal("?keep= says how many publications stay readable, from 1 to 1000", "?keep=10")
+            raise _build_refusal("?keep= is the number of readable publications, 1 to 1000", "?keep=10")
         return cls(_place(scheme.lower(), path), at, int(kept_count))
 
     @property
@@ -69,7 +69,9 @@ def _place(scheme: str, path: str) -> str:
     if not parts.netloc:
         raise _build_refusal("the address names no bucket")
     if "@" in parts.netloc:
-        raise _build_refusal("the address holds a key", "leave it out, and give it by the environment of the storage")
+        raise _build_refusal(
+            "the address contains a key", "leave it out, and give it by the environment of the storage"
+        )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
 
 

@@ -195,7 +195,7 @@ class Store:
         return kind(
             f"{self.address.name} cannot be asked: {message}",
             code="E_DATABASE",
-            suggestion="look whether the folder or the bucket is there, and whether the environment lets you in",
+            suggestion="check that the folder or bucket exists, and that the environment has its keys",
         )
 
     @property

@@ -50,7 +50,7 @@ class LanceTarget:
     def publish(self, delta: Delta) -> None:
         if self._address.at is not None:
             raise UsageError(
-                "an address with ?at= is of what was published before, and is not published to",
+                "an address with ?at= reads an earlier publication; you cannot publish to it",
                 code="E_URL",
                 suggestion="leave ?at= out",
             )
@@ -75,9 +75,9 @@ class LanceTarget:
 
     def grant(self, role: str, types: Collection[str]) -> None:
         raise UsageError(
-            "Lance tables are files, which know no roles: whoever reads them sees every type",
+            "Lance tables are files without roles: every reader sees every type",
             code="E_ROLE",
-            suggestion="publish to PostgreSQL, or let `duckkb serve` answer, whose tenants see what is theirs",
+            suggestion="publish to PostgreSQL, or use `duckkb serve`, whose tenants see only their types",
         )
 
     def lanes(self, kind: RecordType, rows: Rows, tokenizer: Tokenizer, settings: Settings) -> Lanes:
@@ -106,7 +106,7 @@ class LanceTarget:
         head, commits = self._store.earlier(commit)
         if head is None:
             raise StateError(
-                f"{commit} is none of the commits that are kept at {self._address.place}",
+                f"{commit} is not among the commits kept at {self._address.place}",
                 code="E_NOT_PUBLISHED",
                 suggestion=f"kept are {', '.join(commit_name[:12] for commit_name in commits) or 'none'}",
             )

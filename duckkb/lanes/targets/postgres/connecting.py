@@ -47,7 +47,7 @@ class Address(Struct, frozen=True):
         if not _SOURCE.fullmatch(source):
             # Do not repeat the text: it may be part of a password with a # that is not written as %23.
             raise UsageError(
-                "what stands behind # in the URL is no name of a published base",
+                "the part after # in the URL is not a name of a published base",
                 "E_URL",
                 "a letter, then letters, digits and _ in lower case: postgresql://HOST/DATABASE#NAME",
             )
@@ -172,7 +172,7 @@ def translate_errors(address: Address) -> Iterator[None]:
         raise Unavailable(
             f"{address.name} does not answer as it should: {message}",
             code="E_DATABASE",
-            suggestion="look whether the server runs and lets you in: `psql` with the same address",
+            suggestion="check that the server runs and accepts your login: `psql` with the same address",
         ) from None  # the original error's text and frames may hold the URL
 
 

@@ -180,7 +180,7 @@ def _parse_answers(form: Mapping[str, str]) -> list[dict[str, Any]]:
             try:
                 answer["value"] = text if form.get(f"as.{etag}") == "text" else json_value(text)
             except Mistyped as error:
-                message = f"what was typed for {answer.get('field', '')} {error}"
+                message = f"your value for {answer.get('field', '')} {error}"
                 raise UsageError(message, "E_JSON", 'write texts in quotes: "like this"') from error
         else:
             answer["choose"] = choice
@@ -195,5 +195,5 @@ def _parse_name(name: str) -> dict[str, Any]:
     except Mistyped:
         value = None
     if not isinstance(value, dict):
-        raise UsageError("the form names no conflict", "E_ARGUMENT", "load the page anew")
+        raise UsageError("the form is missing its conflict", "E_ARGUMENT", "reload the page")
     return value

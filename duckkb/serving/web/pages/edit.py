@@ -54,9 +54,7 @@ async def page(visit: Visit) -> Response:
     Raises `errors.Refused` (E_FORBIDDEN) for readers.
     """
     if not visit.caller.may("editor"):
-        raise Refused(
-            "to propose changes is for callers with the role editor", "E_FORBIDDEN", "ask an admin of this server"
-        )
+        raise Refused("proposing changes needs the role editor", "E_FORBIDDEN", "ask an admin of this server")
     record_types = await kinds(visit)
     kind = record_types.get(visit.get_parameter("type"))
     if kind is None:
@@ -69,7 +67,7 @@ async def page(visit: Visit) -> Response:
     if not form:
         return _render_form(_Form(visit, kind, record, fields))
     if form.get("step") not in _STEPS:
-        raise UsageError("the form says not what it wants", "E_ARGUMENT", "load the page anew")
+        raise UsageError("the form is missing its action", "E_ARGUMENT", "reload the page")
     return await _perform_step(_Form(visit, kind, record, fields))
 
 
@@ -148,7 +146,7 @@ async def _refuse_duplicate(visit: Visit, kind: Kind, record: Mapping[str, Any],
     except (NotFound, UsageError):
         return
     raise Conflict(
-        f"there is a {kind.name} {identity} already",
+        f"the {kind.name} {identity} already exists",
         code="E_EXISTS",
         suggestion="edit that, or choose another identity",
     )

@@ -176,7 +176,7 @@ async def field(visit: Visit) -> Response:
     """Show one field unchanged, a piece at a time."""
     record, name = await _record(visit), visit.get_parameter("name")
     if name not in record or name.startswith("_"):
-        raise NotFound("the record has no such field", suggestion="see its page")
+        raise NotFound("the record does not have this field", suggestion="see its page")
     value = record[name]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
     pieces = max(1, -(-len(text) // _PIECE))
@@ -207,7 +207,7 @@ def _read_reference(visit: Visit) -> tuple[str, str]:
     """Return type and identity from the address. Raises `errors.UsageError`."""
     type, identity = visit.get_parameter("type"), visit.request.query_params.get("id", "")
     if not type or not identity:
-        raise UsageError("no record is named", "E_ARGUMENT", "follow a link of a search")
+        raise UsageError("the address names no record", "E_ARGUMENT", "follow a link of a search")
     return type, identity
 
 

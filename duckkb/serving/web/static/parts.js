@@ -11,7 +11,7 @@ export async function loaded(address, signal) {
   url.searchParams.set("part", "1");
   const answer = await fetch(url, { signal, credentials: "same-origin", redirect: "manual" });
   if (answer.type === "opaqueredirect") {
-    location.reload(); // nobody is signed in any more
+    location.reload(); // you are not signed in any more
     throw new Error(words.failed);
   }
   const box = document.createElement("template");
