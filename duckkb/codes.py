@@ -409,7 +409,10 @@ _LINES = {
         "An identity field is missing, empty, not NFC, too long, of a wrong kind or has control characters.",
         "Change the field named.",
     ),
-    "E_NAME": ("A field name is reserved (leading _) or differs from another in case alone.", "Rename the field."),
+    "E_NAME": (
+        "A field name is reserved (leading _), differs from another in case alone, or is a dotted path into an object.",
+        "Rename the field; a member of an object is given nested: `{\"ticket\": {\"status\": ...}}`.",
+    ),
 }
 _CHECKS = {
     "E_NOT_CANONICAL": ("A line is not in canonical form, or the lines of a part are not sorted.", "`duckkb fmt`."),
@@ -448,10 +451,10 @@ _WARNINGS = {
     "W_NEW_COLLECTION": ("An import named a type that was not there, and made a collection of this name with its first records.", "None needed if that is meant; `duckkb col rm NAME --yes` takes it away."),
     "W_FIELDS_CHOSEN": ("The first records of a collection had no text in the fields that are compared by meaning, so that other fields of theirs are.", "None needed; the definition in ontology/collections/ can name others."),
     "W_NO_MEANING": ("Nothing of a type can be compared by meaning, as no record has text in the fields that its definition names for that.", "Name fields that have text under `vectors` in the definition, then `duckkb index build`."),
-    "W_GENERATED_ID": ("An import gave records an id that follows from their contents, as they had none; what is changed in the file comes as a new record.", "`duckkb import TYPE FILE --dry-run` shows the fields; `duckkb import TYPE FILE --id FIELD`, or FIELD,FIELD, names those that tell records apart."),
+    "W_GENERATED_ID": ("A record came without an id and got one: from `put` a random one, from an import one that follows from its contents, so that a row that is changed in the file comes as a new record.", "`put` prints the id; `duckkb import TYPE FILE --dry-run` shows the fields; `duckkb import TYPE FILE --id FIELD`, or FIELD,FIELD, names those that tell records apart."),
     "W_REPLACED": ("One identity was given in several lines that differ; the last of them is stored.", "Leave out the lines that are not meant; `put --merge` joins their fields."),
     "W_QUESTION": ("A judged question expects a record that is not there, so that no answer can be right.", "Put the record, or name another one under `expected` at the line named."),
-    "W_DROPPED": ("A stored record was replaced by one that lacks fields of it, which are gone.", "`duckkb put` of these fields with --merge, as the notice says; --merge changes only the fields given."),
+    "W_DROPPED": ("A stored record, or an object in it, was replaced by one that lacks fields of it, which are gone.", "`duckkb put` of these fields with --merge, as the notice says; --merge changes only the fields given, each as a whole."),
     "W_NULL": ("Fields were given as null, which a record does not hold: a field that is absent is null.", "Leave such fields out; `put --merge` takes a null for: remove this field."),
     "W_FIELD": ("A field is new to its type, and nearly has the name of another one that the record lacks; it is stored.", "`duckkb put` the record with the other name, if that is meant."),
     "W_SAME_TEXT": ("Several records of a collection that makes its keys of a text hold the same one.", "`duckkb delete` all but one of them."),

@@ -8,6 +8,7 @@ from duckkb.cli import printed
 from duckkb.cli.options import read_front_options
 from duckkb.cli.verb import group, prepare_unopened
 from duckkb.cli.verbs.write import delete_command, import_command, put_command, rename_command
+from duckkb.errors import shell_word
 
 if TYPE_CHECKING:
     from duckkb.actions.branches import Proposing
@@ -49,11 +50,11 @@ def _report_proposal(proposal: "Proposing") -> dict[str, Any]:
     if not result.commit:
         printed.note("nothing differs, so nothing was proposed")
     elif result.push:
-        printed.note(
-            f"next: {result.push}" + (f", then open {result.url}" if result.url else ", then open a pull request")
-        )
+        printed.note(f"next: {result.push}")
+        printed.note(f"then: open {result.url}" if result.url else "then: open a pull request")
     else:
-        printed.note(f"next: duckkb diff HEAD...{result.branch}, then git merge {result.branch}")
+        printed.note(f"next: duckkb review {shell_word(f'HEAD...{result.branch}')}")
+        printed.note(f"then: duckkb merge {shell_word(result.branch)}")
     return result.line
 
 

@@ -13,7 +13,7 @@ from duckkb.review.merging import sides as versions
 from duckkb.review.merging import work
 from duckkb.review.merging.conflicts import OpenConflict, open_in
 from duckkb.review.merging.sides import MergedTrees, Sides, merge_sides
-from duckkb.review.merging.work import refuse_loss, refuse_loss_between
+from duckkb.review.merging.work import refuse_fast_forward, refuse_loss, refuse_uncommitted_records
 from duckkb.settings import Shrink
 from duckkb.truth.commit import protocol
 from duckkb.truth.git import absent, begun_merge, git_changes, repository, revisions
@@ -74,7 +74,7 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
         if theirs in bases:
             return Outcome("up-to-date", head)
         if head in bases and options.fast_forward != "never":
-            refuse_loss_between(root, head, theirs, rules, options.shrink)
+            refuse_fast_forward(root, head, theirs, rules, options.shrink)
             return _advance_head(root, head, theirs)
         if options.fast_forward == "only":
             raise Refused(
@@ -131,6 +131,7 @@ def _join(
     }
     refuse_loss(sides.ours, merged_trees.parts, sides.contents, rules, options.shrink)
     _refuse_unsaved_changes(root, changed_paths, sides)
+    refuse_uncommitted_records(root, {path: merged_trees.parts[path] for path in changed_paths}, rules)
     with begun_merge.note_merge(root, _commit(root, name)):
         git_changes.begin_merge(root, name, options.message)
     put(root, merged_trees, sides)
@@ -186,6 +187,6 @@ def _refuse_unsaved_changes(root: Path, changing: set[str], sides: Sides) -> Non
     if lost_paths:
         listing = ", ".join(lost_paths[:3]) + (f" and {len(lost_paths) - 3} more" if len(lost_paths) > 3 else "")
         raise Refused(
-            f"the merge would overwrite changes that are not committed: {listing}",
-            suggestion="git commit, or git stash",
+            f"the merge would overwrite changes that are not committed: {listing}; commit or stash them first",
+            suggestion="git add -A && git commit -m 'records of mine'",
         )

@@ -8,15 +8,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from duckkb.errors import Refused
 from duckkb.review.merging.sides import Contents, Sides, tree
 from duckkb.review.merging.table_renames import Tree
 from duckkb.rules.integrity import refuse_mass_deletion
 from duckkb.settings import Shrink
 from duckkb.truth.commit import journal, protocol
-from duckkb.truth.git import git_changes
+from duckkb.truth.git import git_changes, revisions
 from duckkb.truth.git.revisions import TreeEntry
+from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.merge_rules import Key, RulesByTable
-from duckkb.truth.merge.table_merge import table_of
+from duckkb.truth.merge.table_merge import identity_of, table_of
 
 _LINE = re.compile(rb'^\{(?:"__id":([0-9]+)[,}])?', re.MULTILINE)
 
@@ -93,12 +95,43 @@ def refuse_loss(
     )
 
 
-def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:
-    """Raise as `refuse_loss` does, for a commit that replaces another as it is."""
+def refuse_fast_forward(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:
+    """Raise as `refuse_loss` and `refuse_uncommitted_records` do, for a commit that replaces another as it is."""
     contents, ours, new = Contents(root), tree(root, head), tree(root, theirs)
     different = [path for path in {**ours, **new} if table_of(path) is not None and ours.get(path) != new.get(path)]
     contents.read(blob for path in different if (blob := new.get(path)))
-    refuse_loss(ours, {path: contents.get(new.get(path)) for path in different}, contents, rules, limit)
+    parts = {path: contents.get(new.get(path)) for path in different}
+    refuse_loss(ours, parts, contents, rules, limit)
+    refuse_uncommitted_records(root, parts, rules)
+
+
+def refuse_uncommitted_records(root: Path, after: Mapping[str, bytes | None], rules: RulesByTable) -> None:
+    """Raise `errors.Refused` where a record that is not committed here is in a part of `after` too.
+
+    `after` has, by path, all parts that a merge changes. The record would stand twice, in two parts.
+    """
+    head = revisions.revision(root, "HEAD")
+    staged_paths = {file.path for file in revisions.compare_index(root, head)}
+    unsaved_paths = [path for path in {*staged_paths, *revisions.list_unsaved(root)} if table_of(path) and path not in after]
+    if not unsaved_paths:
+        return
+    contents, ours = Contents(root), tree(root, head.commit)
+    contents.read(blob for path in unsaved_paths if (blob := ours.get(path)))
+    new_ids = {record_id for data in after.values() for record_id in _parse_ids(data)} - {b""}
+    names = []
+    for path in sorted(unsaved_paths):
+        ids = new_ids.difference(_parse_ids(contents.get(ours.get(path))))
+        if (key := table_of(path)) is not None:
+            table = rules.get_rules(key)
+            lines = (read_part_on_disk(root, path) or b"").splitlines()
+            same = [line for line in lines if (match := _LINE.match(line)) and match[1] in ids]
+            names += [f"{table.name} {identity_of(Block(None, line, line), table)}" for line in same]
+    if names:
+        listing = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+        raise Refused(
+            f"the merge brings records that are here already and not committed: {listing}; commit or stash them first",
+            suggestion="git add -A && git commit -m 'records of mine'",
+        )
 
 
 def _parse_ids(data: bytes | None) -> list[bytes]:
