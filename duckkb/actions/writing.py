@@ -23,7 +23,7 @@ from duckkb.engine.draft import Apply, Delete, Given, Rename, Upsert, plain_iden
 from duckkb.engine.write import WriteOptions, write
 from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError, shell_word
 from duckkb.ontology.model import RecordType
-from duckkb.queries import Receipt
+from duckkb.queries import Notice, Receipt
 from duckkb.records import Changeset, identity_text
 from duckkb.truth.files.line import LineError, LineShape, encode, parse_json, parse_objects
 from duckkb.truth.files.part import pause_collector
@@ -55,8 +55,8 @@ def put(
     if not isinstance(many, Iterable):
         raise _make_record_error(many)
     items = [(f"record {number}" if not single else "", plain(base, record)) for number, record in enumerate(many, 1)]
-    options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
-    return upsert(base, Upsert(kind_to_write(base, type), (), merge), items, options, single=single)
+    kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
+    return _note_made_ids(kind, items, upsert(base, Upsert(kind, (), merge), items, options, single=single))
 
 
 def put_json(
@@ -73,7 +73,7 @@ def put_json(
     """Put records of JSON text, as `put`: one object where `single`, else JSONL."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed)
     items = [_parse_argument(base, type, data)] if single else _stream(base, type, data)
-    return upsert(base, Upsert(kind, (), merge), items, options, single=single)
+    return _note_made_ids(kind, items, upsert(base, Upsert(kind, (), merge), items, options, single=single))
 
 
 @pause_collector()
@@ -85,7 +85,8 @@ def put_batch(
     The receipt's `errors` has the problems of each other line; its counts and their number add up to the lines read.
     """
     kind, options = kind_to_write(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
-    valid_records, wrong = split_valid_records(base, kind, _stream(base, type, data), partial=merge)
+    items = _stream(base, type, data)
+    valid_records, wrong = split_valid_records(base, kind, items, partial=merge)
     while True:
         try:
             receipt = write(base, Upsert(kind, valid_records, merge), options)
@@ -98,7 +99,21 @@ def put_batch(
                 raise
             wrong += refusals
     wrong.sort(key=lambda findings: _read_number(findings[0]))
-    return replace(receipt, errors=tuple(tuple(findings) for findings in wrong))
+    return _note_made_ids(kind, items, replace(receipt, errors=tuple(tuple(findings) for findings in wrong)))
+
+
+def _note_made_ids(kind: RecordType, items: Iterable[Item], receipt: Receipt) -> Receipt:
+    """Return the receipt of a put; with a notice where records without an id got a random one."""
+    if kind.generated is None or kind.generated.method != "uuid4":
+        return receipt
+    name = kind.identity_fields[0]
+    count = sum(isinstance(item, Mapping) and item.get(name) is None for _, item in items)
+    if not count or not receipt.inserted:
+        return receipt
+    made = f": {identity_text(receipt.identities[0])}" if count == len(receipt.identities) == 1 else ""
+    noun = "1 record" if count == 1 else f"{count:,} records"
+    message = f"{kind.name}: {noun} without {name} got a random one{made}; put again, it is another record"
+    return replace(receipt, notices=(*receipt.notices, Notice("W_GENERATED_ID", message, f"give `{name}` to change a record later")))
 
 
 class _Versions:

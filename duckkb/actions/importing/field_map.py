@@ -16,6 +16,7 @@ from duckkb.records import identity_text
 from duckkb.truth.files.line import LineError, LineShape, encode
 
 _KEY_NAME = re.compile(r"(?:^|[._ -])(?:id|key|code|slug|uuid|guid|sku|nr|no|number)$|[a-z]I[dD]$", re.IGNORECASE)
+_EVIDENT_KEY = re.compile(r"(?:^|[_. -])(?:[iI][dD]|[kK][eE][yY])$|[a-z](?:Id|ID|Key)$")
 _LONGEST_KEY = 200
 _NAMED = 12
 Fields = Mapping[str, Any]
@@ -98,6 +99,21 @@ class FieldMap:
         """
         key = "" if self._has_ids else self._keys.best()
         return self.command([key]) if key else ""
+
+    @property
+    def makes_ids_of_others(self) -> bool:
+        """Whether --id makes the identity of fields that records keep beside it."""
+        names = self._request.id_fields
+        return bool(names) and self._kind.identity_fields[0] not in names
+
+    def evident_key(self) -> str:
+        """Return the field of its own that every record has, each with another value, and that is named as an id or key.
+
+        Empty without one, and where some records have an id.
+        """
+        if self.generated_ids != self.records or self.records < 2:
+            return ""
+        return next((name for name in self._keys.names() if name in self.first[0] and _EVIDENT_KEY.search(name)), "")
 
     def command(self, id_fields: Sequence[str] | None = None, **changes: Any) -> str:
         """Return the command of this import with changes, such as the identity made of other fields."""
@@ -213,9 +229,13 @@ class KeyCandidates:
             else:
                 values.add(value)
 
+    def names(self) -> list[str]:
+        """Return the fields, nested ones by their path, in the order of the records."""
+        return [*(self._values or ())]
+
     def best(self) -> str:
         """Return the first field that is named like a key; empty without one."""
-        return next((path for path in self._values or () if _KEY_NAME.search(path)), "")
+        return next((path for path in self.names() if _KEY_NAME.search(path)), "")
 
 
 def identity_option_problem(kind: RecordType, request: ImportRequest) -> UsageError | None:
