@@ -113,7 +113,10 @@ def _note_made_ids(kind: RecordType, items: Iterable[Item], receipt: Receipt) ->
     made = f": {identity_text(receipt.identities[0])}" if count == len(receipt.identities) == 1 else ""
     noun = "1 record" if count == 1 else f"{count:,} records"
     message = f"{kind.name}: {noun} without {name} got a random one{made}; put again, it is another record"
-    return replace(receipt, notices=(*receipt.notices, Notice("W_GENERATED_ID", message, f"give `{name}` to change a record later")))
+    return replace(
+        receipt,
+        notices=(*receipt.notices, Notice("W_GENERATED_ID", message, f"give `{name}` to change a record later")),
+    )
 
 
 class _Versions:

@@ -362,7 +362,11 @@ def _note_dropped_fields(base: Base, request: Upsert, write_draft: Draft) -> Ite
     lacking = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | restored_fields
     command = put_command(base, old.type, lacking)
     remedy = f"`{command}` brings {'it' if len(names) == 1 else 'them'} back; " if len(losses) == 1 and command else ""
-    rule = "--merge changes the fields given, each as a whole" if request.merge else "with --merge only the fields given change"
+    rule = (
+        "--merge changes the fields given, each as a whole"
+        if request.merge
+        else "with --merge only the fields given change"
+    )
     yield Notice("W_DROPPED", message, remedy + rule)
 
 

@@ -46,7 +46,7 @@ DESCRIBED: Mapping[str, str] = {
     "links": "What it speaks of: citations (duckkb://TYPE/IDENTITY) or addresses.",
     "lines": "Of a document: at most this many lines.",
     "graph": "The graph, by the type of its nodes.",
-    "merge": "Change only the fields given; otherwise the record is replaced.",
+    "merge": "Change only the fields given, each as a whole; otherwise the record is replaced.",
     "min_score": "Only documents with at least this score, which lies in 0..1.",
     "mode": "How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where); by itself as the type's policy says.",
     "model": "Which chat model answers, by its name in the configuration.",

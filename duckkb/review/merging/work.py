@@ -112,7 +112,9 @@ def refuse_uncommitted_records(root: Path, after: Mapping[str, bytes | None], ru
     """
     head = revisions.revision(root, "HEAD")
     staged_paths = {file.path for file in revisions.compare_index(root, head)}
-    unsaved_paths = [path for path in {*staged_paths, *revisions.list_unsaved(root)} if table_of(path) and path not in after]
+    unsaved_paths = [
+        path for path in {*staged_paths, *revisions.list_unsaved(root)} if table_of(path) and path not in after
+    ]
     if not unsaved_paths:
         return
     contents, ours = Contents(root), tree(root, head.commit)
