@@ -411,7 +411,7 @@ _LINES = {
     ),
     "E_NAME": (
         "A field name is reserved (leading _), differs from another in case alone, or is a dotted path into an object.",
-        "Rename the field; a member of an object is given nested: `{\"ticket\": {\"status\": ...}}`.",
+        'Rename the field; a member of an object is given nested: `{"ticket": {"status": ...}}`.',
     ),
 }
 _CHECKS = {

@@ -275,49 +275,28 @@ def _name_problems(names: tuple[str, ...]) -> tuple[Finding, ...]:
 
 def _find_dotted_names(base: Base, kind: RecordType, fields: Mapping[str, Any], identity: Identity) -> list[Finding]:
     """Return a finding for a name such as `ticket.status` where `ticket` is an object: reads would not see that field."""
-    names = [name for name, value in fields.items() if "." in name and value is not None]
-    if not names:
+    dotted_names = [name for name, value in fields.items() if "." in name and value is not None]
+    if not dotted_names:
         return []
-    stored_types = base.observe_fields(kind).types()
-    names = [
-        name
-        for name in names
-        if name not in kind.properties
-        and name not in stored_types
-        and _is_object_field(kind, fields, stored_types, name.partition(".")[0])
-    ]
-    if not names:
-        return []
-    row = base.tree.get(kind, identity)
-    nested = {name: value for name, value in fields.items() if name not in names}
-    for name in names:
+    stored_types, row, nested = base.observe_fields(kind).types(), base.tree.get(kind, identity), dict(fields)
+    heads: dict[str, str] = {}
+    for name in dotted_names:
         head, *path = name.split(".")
-        value = nested.get(head, row.record.fields.get(head) if row else None)
-        nested[head] = _with_member(value, path, fields[name])
-    command = put_command(base, kind.name, nested)
-    remedy = command or f"give `{names[0].partition('.')[0]}` as an object, with all members that it is to keep"
+        rule, value = kind.properties.get(head), nested.get(head, row.record.fields.get(head) if row else None)
+        is_object = isinstance(value, Mapping) or "an object" in stored_types.get(head, ())
+        is_object |= isinstance(rule, Mapping) and rule.get("type") == "object"
+        if is_object and name not in kind.properties and name not in stored_types:
+            heads[name], nested[head] = head, _with_member(value, path, nested.pop(name))
+    remedy = put_command(base, kind.name, nested) or "give the object with all members that it is to keep"
     message = "{0!r} would be a second field, which no read sees: {1} is an object"
-    return [
-        Finding("E_NAME", message.format(name, name.partition(".")[0]), field=name, remedy=remedy) for name in names
-    ]
-
-
-def _is_object_field(
-    kind: RecordType, fields: Mapping[str, Any], stored_types: Mapping[str, Mapping[str, int]], name: str
-) -> bool:
-    rule = kind.properties.get(name)
-    return (
-        isinstance(fields.get(name), Mapping)
-        or "an object" in stored_types.get(name, ())
-        or (isinstance(rule, Mapping) and (rule.get("type") == "object" or "properties" in rule))
-    )
+    return [Finding("E_NAME", message.format(*pair), field=pair[0], remedy=remedy) for pair in heads.items()]
 
 
 def _with_member(value: Any, path: Sequence[str], member: Any) -> dict[str, Any]:
     """Return an object with a member at a path in it, beside those that it has."""
     members = value if isinstance(value, Mapping) else {}
-    name, *rest = path
-    return {**members, name: _with_member(members.get(name), rest, member) if rest else member}
+    name, *tail = path
+    return {**members, name: _with_member(members.get(name), tail, member) if tail else member}
 
 
 def _find_part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> list[Finding]:

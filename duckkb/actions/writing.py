@@ -55,8 +55,8 @@ def put(
     if not isinstance(many, Iterable):
         raise _make_record_error(many)
     items = [(f"record {number}" if not single else "", plain(base, record)) for number, record in enumerate(many, 1)]
-    kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
-    return _note_made_ids(kind, items, upsert(base, Upsert(kind, (), merge), items, options, single=single))
+    options = WriteOptions(merge, if_match, dry_run, embed, allow_shrink)
+    return upsert(base, Upsert(kind_to_write(base, type), (), merge), items, options, single=single)
 
 
 def put_json(
@@ -73,7 +73,7 @@ def put_json(
     """Put records of JSON text, as `put`: one object where `single`, else JSONL."""
     kind, options = kind_to_write(base, type), WriteOptions(merge, if_match, dry_run, embed)
     items = [_parse_argument(base, type, data)] if single else _stream(base, type, data)
-    return _note_made_ids(kind, items, upsert(base, Upsert(kind, (), merge), items, options, single=single))
+    return upsert(base, Upsert(kind, (), merge), items, options, single=single)
 
 
 @pause_collector()
@@ -104,19 +104,14 @@ def put_batch(
 
 def _note_made_ids(kind: RecordType, items: Iterable[Item], receipt: Receipt) -> Receipt:
     """Return the receipt of a put; with a notice where records without an id got a random one."""
-    if kind.generated is None or kind.generated.method != "uuid4":
-        return receipt
-    name = kind.identity_fields[0]
-    count = sum(isinstance(item, Mapping) and item.get(name) is None for _, item in items)
+    is_random, name = kind.generated is not None and kind.generated.method == "uuid4", kind.identity_fields[0]
+    count = sum(isinstance(item, Mapping) and item.get(name) is None for _, item in items) if is_random else 0
     if not count or not receipt.inserted:
         return receipt
-    made = f": {identity_text(receipt.identities[0])}" if count == len(receipt.identities) == 1 else ""
-    noun = "1 record" if count == 1 else f"{count:,} records"
-    message = f"{kind.name}: {noun} without {name} got a random one{made}; put again, it is another record"
-    return replace(
-        receipt,
-        notices=(*receipt.notices, Notice("W_GENERATED_ID", message, f"give `{name}` to change a record later")),
-    )
+    ids = f": {identity_text(receipt.identities[0])}" if len(receipt.identities) == 1 else ""
+    message = f"{kind.name}: {count:,} record{'s' if count > 1 else ''} without {name} got a random one{ids}"
+    notice = Notice("W_GENERATED_ID", message, f"give `{name}`, else each put of it makes another record")
+    return replace(receipt, notices=(*receipt.notices, notice))
 
 
 class _Versions:
@@ -258,13 +253,13 @@ def apply_patch(
     return write(base, request, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
 
-def upsert(base: Base, request: Upsert, items: Iterable[Item], options: WriteOptions, *, single: bool) -> Receipt:
+def upsert(base: Base, request: Upsert, items: Sequence[Item], options: WriteOptions, *, single: bool) -> Receipt:
     """Check and write given records, with their places, all or nothing; `request` has no records yet.
 
     Raises as `put`, each finding at its place.
     """
     records = check_records(base, request.kind, items, single=single, partial=request.merge)
-    return store(base, replace(request, given=records), options)
+    return _note_made_ids(request.kind, items, store(base, replace(request, given=records), options))
 
 
 def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:

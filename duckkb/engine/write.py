@@ -355,18 +355,14 @@ def _note_dropped_fields(base: Base, request: Upsert, write_draft: Draft) -> Ite
             losses += [(old, restored_fields, lost_names)] if lost_names else []
     if not losses:
         return
-    names, (old, restored_fields, _) = dict.fromkeys(name for *_, lost in losses for name in lost), losses[0]
+    names, (old, restored_fields, _) = dict.fromkeys(name for *_, names in losses for name in names), losses[0]
     where = identity_text(old.identity) if len(losses) == 1 else _format_count(len(losses))
     reason = "the object was" if request.merge else "the record was"
     message = f"{old.type} {where}: {_format_names([*names])} dropped, as {reason} replaced whole"
     lacking = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | restored_fields
     command = put_command(base, old.type, lacking)
     remedy = f"`{command}` brings {'it' if len(names) == 1 else 'them'} back; " if len(losses) == 1 and command else ""
-    rule = (
-        "--merge changes the fields given, each as a whole"
-        if request.merge
-        else "with --merge only the fields given change"
-    )
+    rule = "--merge changes each field as a whole" if request.merge else "with --merge only the fields given change"
     yield Notice("W_DROPPED", message, remedy + rule)
 
 
@@ -380,9 +376,8 @@ def _restore_members(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[di
             names.append(name)
         elif isinstance(value, Mapping) and isinstance(new[name], Mapping):
             members, lost_names = _restore_members(value, new[name])
-            if lost_names:
-                fields[name] = {**new[name], **members}
-                names += [f"{name}.{lost}" for lost in lost_names]
+            fields |= {name: {**new[name], **members}} if lost_names else {}
+            names += [f"{name}.{member}" for member in lost_names]
     return fields, names
 
 

@@ -23,26 +23,23 @@ def refuse_doubles(base: Base, kind: RecordType, fields: FieldMap, given: Sequen
 
     That is where every record gets an id generated from its contents, or made of other fields by --id, and all but the
     id is stored already under another; or where a new record with its own id is stored under the generated one.
+    Raises `errors.InvalidRecord` (E_IDENTITY) where ids would be generated though a column is evidently the id.
     """
     _refuse_own_ids(base, kind, fields, given)
     _refuse_other_ids(base, kind, fields, given)
+    _refuse_evident_key(base, kind, fields, given)
 
 
-def refuse_evident_key(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
+def _refuse_evident_key(base: Base, kind: RecordType, fields: FieldMap, records: Sequence[Given]) -> None:
     """Raise `errors.InvalidRecord` (E_IDENTITY) where records would get generated ids though a column is their id.
 
     A file that was imported with generated ids before goes on with these.
     """
     key = fields.evident_key()
-    if not key or any(base.tree.get(kind, record.identity) is not None for record in given):
+    if not key or any(base.tree.get(kind, record.identity) is not None for record in records):
         return
-    (identity,) = kind.identity_fields
-    raise InvalidRecord(
-        f"the records have no {identity}, and {key} tells all {len(given):,} of them apart; nothing was written",
-        code="E_IDENTITY",
-        suggestion=fields.command([key]),
-        exit_code=1,
-    )
+    message = f"the records have no {kind.identity_fields[0]}, and {key} tells all {len(records):,} of them apart"
+    raise InvalidRecord(f"{message}; nothing was written", "E_IDENTITY", fields.command([key]), exit_code=1)
 
 
 def removal_command(base: Base, kind: RecordType, ids: Sequence[str], count: int) -> str:
@@ -93,9 +90,8 @@ def _has_same_contents(base: Base, kind: RecordType, made_id: str) -> bool:
 
 
 def _refuse_other_ids(base: Base, kind: RecordType, fields: FieldMap, records: Sequence[Given]) -> None:
-    if not records or not (fields.generated_ids == len(records) or fields.makes_ids_of_others):
-        return
-    if base.tree.count(kind) < len(records):
+    makes_ids = fields.generated_ids == len(records) or fields.makes_ids_of_others
+    if not records or not makes_ids or base.tree.count(kind) < len(records):
         return
     if any(base.tree.get(kind, record.identity) is not None for record in records):
         return  # the same import again changes nothing
@@ -115,14 +111,8 @@ def _refuse_other_ids(base: Base, kind: RecordType, fields: FieldMap, records: S
     raise Conflict(
         f"{count} in {kind.name} already, under another {identity}; nothing was written",
         code="E_EXISTS",
-        suggestion=fields.command(keys[:1]) if keys else fields.key_command() or _suggest_other_ids(kind, fields),
+        suggestion=fields.command(keys[:1]) if keys else fields.key_command() or fields.command(type=f"{kind.name}-2"),
     )
-
-
-def _suggest_other_ids(kind: RecordType, fields: FieldMap) -> str:
-    if fields.makes_ids_of_others:  # the ids that are stored follow from nothing in the file
-        return fields.command(type=f"{kind.name}-2")
-    return "name the fields of the identity: --id FIELD"
 
 
 def _encode_content(fields: Mapping[str, Any], identity: str) -> bytes:

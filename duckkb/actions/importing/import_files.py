@@ -18,7 +18,7 @@ from duckkb.actions.importing.column_types import (
     read_declared_types,
     unknown_columns,
 )
-from duckkb.actions.importing.doubles import refuse_doubles, refuse_evident_key, removal_command
+from duckkb.actions.importing.doubles import refuse_doubles, removal_command
 from duckkb.actions.importing.field_map import FieldMap, describe_generated_ids, identity_option_problem
 from duckkb.actions.importing.json_document import read_document
 from duckkb.actions.importing.new_collection import import_target, refuse_edges, refuse_nothing
@@ -95,9 +95,8 @@ def import_files(
                 options = WriteOptions(merge, if_match, dry_run, embed)
                 wish = Upsert(kind, (), merge, keep_times=True, definition=target.definition)
                 new_records = check_records(base, kind, items, single=False, partial=merge)
-                refuse_doubles(base, kind, fields, new_records)
                 refuse_edges(target, fields.first)
-                refuse_evident_key(base, kind, fields, new_records)
+                refuse_doubles(base, kind, fields, new_records)
                 receipt = store(base, replace(wish, given=new_records), options)
         except InvalidRecord as problem:
             lacks_identity = any(finding.code == "E_IDENTITY" for finding in problem.findings)

@@ -49,12 +49,10 @@ def _report_proposal(proposal: "Proposing") -> dict[str, Any]:
     result = proposal.proposed
     if not result.commit:
         printed.note("nothing differs, so nothing was proposed")
-    elif result.push:
-        printed.note(f"next: {result.push}")
-        printed.note(f"then: open {result.url}" if result.url else "then: open a pull request")
     else:
-        printed.note(f"next: duckkb review {shell_word(f'HEAD...{result.branch}')}")
-        printed.note(f"then: duckkb merge {shell_word(result.branch)}")
+        branch = shell_word(result.branch)
+        printed.note(f"next: {result.push or f'duckkb review HEAD...{branch}'}")
+        printed.note(f"then: open {result.url or 'a pull request'}" if result.push else f"then: duckkb merge {branch}")
     return result.line
 
 

@@ -96,44 +96,39 @@ def refuse_loss(
 
 
 def refuse_fast_forward(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:
-    """Raise as `refuse_loss` and `refuse_uncommitted_records` do, for a commit that replaces another as it is."""
+    """Raise as `refuse_loss` and `refuse_unsaved` do, for a commit that replaces another as it is."""
     contents, ours, new = Contents(root), tree(root, head), tree(root, theirs)
     different = [path for path in {**ours, **new} if table_of(path) is not None and ours.get(path) != new.get(path)]
     contents.read(blob for path in different if (blob := new.get(path)))
     parts = {path: contents.get(new.get(path)) for path in different}
     refuse_loss(ours, parts, contents, rules, limit)
-    refuse_uncommitted_records(root, parts, rules)
+    refuse_unsaved(root, ours, parts, contents, rules)
 
 
-def refuse_uncommitted_records(root: Path, after: Mapping[str, bytes | None], rules: RulesByTable) -> None:
-    """Raise `errors.Refused` where a record that is not committed here is in a part of `after` too.
+def refuse_unsaved(
+    root: Path, ours: Tree, after: Mapping[str, bytes | None], contents: Contents, rules: RulesByTable
+) -> None:
+    """Raise `errors.Refused` where a merge meets what is not committed: it would overwrite a part, or double a record.
 
-    `after` has, by path, all parts that a merge changes. The record would stand twice, in two parts.
+    `after` has, by path, all parts that the merge changes.
     """
-    head = revisions.revision(root, "HEAD")
-    staged_paths = {file.path for file in revisions.compare_index(root, head)}
-    unsaved_paths = [
-        path for path in {*staged_paths, *revisions.list_unsaved(root)} if table_of(path) and path not in after
-    ]
-    if not unsaved_paths:
-        return
-    contents, ours = Contents(root), tree(root, head.commit)
-    contents.read(blob for path in unsaved_paths if (blob := ours.get(path)))
-    new_ids = {record_id for data in after.values() for record_id in _parse_ids(data)} - {b""}
-    names = []
-    for path in sorted(unsaved_paths):
-        ids = new_ids.difference(_parse_ids(contents.get(ours.get(path))))
-        if (key := table_of(path)) is not None:
-            table = rules.get_rules(key)
-            lines = (read_part_on_disk(root, path) or b"").splitlines()
-            same = [line for line in lines if (match := _LINE.match(line)) and match[1] in ids]
-            names += [f"{table.name} {identity_of(Block(None, line, line), table)}" for line in same]
-    if names:
-        listing = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-        raise Refused(
-            f"the merge brings records that are here already and not committed: {listing}; commit or stash them first",
-            suggestion="git add -A && git commit -m 'records of mine'",
-        )
+    staged_paths = {file.path for file in revisions.compare_index(root, revisions.revision(root, "HEAD"))}
+    contents.read(blob for path in after if (blob := ours.get(path)))
+    ids = {record_id for data in after.values() for record_id in _parse_ids(data)} - {b""}
+    overwritten_paths, names = [], []
+    for path in sorted(staged_paths | {*revisions.list_unsaved(root)}):
+        if path in after:
+            is_new = path in staged_paths or read_part_on_disk(root, path) != contents.get(ours.get(path))
+            overwritten_paths += [path] if is_new else []
+        elif key := table_of(path):
+            table, data = rules.get_rules(key), read_part_on_disk(root, path) or b""
+            lines = [line for line in data.splitlines() if {*_parse_ids(line)} & ids]
+            names += [f"{table.name} {identity_of(Block(None, line, line), table)}" for line in lines]
+    for some, verb in ((overwritten_paths, "would overwrite changes"), (names, "brings records")):
+        if some:
+            listing = ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
+            message = f"the merge {verb} that are here and not committed: {listing}; commit or stash them first"
+            raise Refused(message, suggestion="git add -A && git commit -m 'records of mine'")
 
 
 def _parse_ids(data: bytes | None) -> list[bytes]:
