@@ -111,7 +111,7 @@ def import_command(
     A TYPE that is not there becomes a collection (policy knowledge-base) in the same write, unless its name is nearly that of
     another; the receipt says so. A file's form follows from its name, else from its first bytes. Columns of CSV become numbers and booleans where each cell
     says one exactly; 007 stays text, and an empty cell is no field. Every bad line is reported. A record without id gets one
-    made of its contents, the same each time. An edge has `from` and `to`. The files are never changed. A dry run also says on
+    made of its contents, the same each time, unless a column is evidently the id. An edge has `from` and `to`. The files are never changed. A dry run also says on
     stderr the types of columns and the first records."""
     identity_fields = [] if id_fields is None else [name.strip() for name in id_fields.split(",")]
     if not all(identity_fields):
