@@ -412,7 +412,10 @@ _LINES = {
         "An identity field is missing, empty, not NFC, too long, of the wrong kind, or contains control characters.",
         "Change the field named.",
     ),
-    "E_NAME": ("A field name is reserved (leading _) or differs from another name only in case.", "Rename the field."),
+    "E_NAME": (
+        "A field name is reserved (leading _), differs from another name only in case, or is a dotted path into an object.",
+        'Rename the field; give a member of an object nested: `{"ticket": {"status": ...}}`.',
+    ),
 }
 _CHECKS = {
     "E_NOT_CANONICAL": ("A line is not in canonical form, or the lines of a part are not sorted.", "`duckkb fmt`."),
@@ -451,10 +454,10 @@ _WARNINGS = {
     "W_NEW_COLLECTION": ("An import named an unknown type, and created a collection of this name with its records.", "None needed if this is intended; `duckkb col rm NAME --yes` removes it."),
     "W_FIELDS_CHOSEN": ("The first records of a collection had no text in the fields to compare by meaning, so duckkb chose other fields.", "None needed; you can name other fields in its definition in ontology/collections/."),
     "W_NO_MEANING": ("Searches by meaning find nothing in this type: no record has text in the fields named for that.", "Name fields that have text under `vectors` in the definition, then `duckkb index build`."),
-    "W_GENERATED_ID": ("An import derived ids from the contents of records without an id. A record that changes in the file becomes a new record.", "`duckkb import TYPE FILE --dry-run` shows the fields; `duckkb import TYPE FILE --id FIELD`, or FIELD,FIELD, names the fields that identify a record."),
+    "W_GENERATED_ID": ("A record without an id got one: a random one from `put`, from an import one derived from its contents. A record that changes in the file becomes a new record.", "`put` prints the id. `duckkb import TYPE FILE --dry-run` shows the fields; `duckkb import TYPE FILE --id FIELD`, or FIELD,FIELD, names the fields that identify a record."),
     "W_REPLACED": ("Several different lines have the same identity; the last one is stored.", "Remove the wrong lines; `put --merge` joins their fields."),
     "W_QUESTION": ("A judged question expects a record that does not exist, so no answer can be right.", "Add the record, or name another one under `expected` at the line named."),
-    "W_DROPPED": ("The new version of a record lacks fields that the stored one had; they are removed.", "Restore them with `duckkb put --merge`, as the notice shows; --merge changes only the fields given."),
+    "W_DROPPED": ("The new version of a record, or of an object in it, lacks fields that the stored one had; they are removed.", "Restore them with `duckkb put --merge`, as the notice shows; --merge changes only the fields given, each as a whole."),
     "W_NULL": ("Fields were given as null; records do not store null, and a missing field reads as null.", "Leave such fields out; in `put --merge` a null removes the field."),
     "W_FIELD": ("A new field has nearly the name of a known field that the record lacks; it is stored.", "`duckkb put` the record with the known name, if you meant that one."),
     "W_SAME_TEXT": ("Several records of a collection whose keys derive from a text have the same text.", "Delete all but one with `duckkb delete`."),

@@ -9,6 +9,7 @@ from unicodedata import normalize
 
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Given
+from duckkb.engine.write import put_command
 from duckkb.errors import Finding, InvalidRecord, NotFound, UsageError
 from duckkb.ontology.model import RecordType
 from duckkb.ontology.names import is_policy_name
@@ -212,6 +213,7 @@ def _check_record(
         identity = ids.identity_of(kind, fields)
     except ids.IdentityError as error:
         return [place_finding(finding, place, kind) for finding in (*problems, *error.findings)], None
+    problems += _find_dotted_names(base, kind, fields, identity)
     if not partial:
         has_null = None in fields.values()
         present_fields = {name: value for name, value in fields.items() if value is not None} if has_null else fields
@@ -269,6 +271,32 @@ def _name_problems(names: tuple[str, ...]) -> tuple[Finding, ...]:
             message = f"fields {first_name!r} and {name!r} differ only in case"
             problems.append(Finding("E_NAME", message, field=name, remedy="rename one of them"))
     return tuple(problems)
+
+
+def _find_dotted_names(base: Base, kind: RecordType, fields: Mapping[str, Any], identity: Identity) -> list[Finding]:
+    """Return a finding for a name such as `ticket.status` where `ticket` is an object: reads would not see that field."""
+    dotted_names = [name for name, value in fields.items() if "." in name and value is not None]
+    if not dotted_names:
+        return []
+    stored_types, row, nested = base.observe_fields(kind).types(), base.tree.get(kind, identity), dict(fields)
+    heads: dict[str, str] = {}
+    for name in dotted_names:
+        head, *path = name.split(".")
+        rule, value = kind.properties.get(head), nested.get(head, row.record.fields.get(head) if row else None)
+        is_object = isinstance(value, Mapping) or "an object" in stored_types.get(head, ())
+        is_object |= isinstance(rule, Mapping) and rule.get("type") == "object"
+        if is_object and name not in kind.properties and name not in stored_types:
+            heads[name], nested[head] = head, _with_member(value, path, nested.pop(name))
+    remedy = put_command(base, kind.name, nested) or "give the object with all members that it is to keep"
+    message = "{0!r} would be a second field, which no read sees: {1} is an object"
+    return [Finding("E_NAME", message.format(*pair), field=pair[0], remedy=remedy) for pair in heads.items()]
+
+
+def _with_member(value: Any, path: Sequence[str], member: Any) -> dict[str, Any]:
+    """Return an object with a member at a path in it, beside those that it has."""
+    members = value if isinstance(value, Mapping) else {}
+    name, *tail = path
+    return {**members, name: _with_member(members.get(name), tail, member) if tail else member}
 
 
 def _find_part_problems(kind: RecordType, item: Mapping[str, Any], partial: bool) -> list[Finding]:

@@ -23,7 +23,7 @@ from duckkb.engine.draft import Apply, Delete, Given, Rename, Upsert, plain_iden
 from duckkb.engine.write import WriteOptions, write
 from duckkb.errors import Conflict, Finding, InvalidRecord, Refused, UsageError, shell_word
 from duckkb.ontology.model import RecordType
-from duckkb.queries import Receipt
+from duckkb.queries import Notice, Receipt
 from duckkb.records import Changeset, identity_text
 from duckkb.truth.files.line import LineError, LineShape, encode, parse_json, parse_objects
 from duckkb.truth.files.part import pause_collector
@@ -85,7 +85,8 @@ def put_batch(
     The receipt's `errors` has the problems of each other line; its counts and their number add up to the lines read.
     """
     kind, options = kind_to_write(base, type), WriteOptions(merge, dry_run=dry_run, embed=embed)
-    valid_records, wrong = split_valid_records(base, kind, _stream(base, type, data), partial=merge)
+    items = _stream(base, type, data)
+    valid_records, wrong = split_valid_records(base, kind, items, partial=merge)
     while True:
         try:
             receipt = write(base, Upsert(kind, valid_records, merge), options)
@@ -98,7 +99,19 @@ def put_batch(
                 raise
             wrong += refusals
     wrong.sort(key=lambda findings: _read_number(findings[0]))
-    return replace(receipt, errors=tuple(tuple(findings) for findings in wrong))
+    return _note_made_ids(kind, items, replace(receipt, errors=tuple(tuple(findings) for findings in wrong)))
+
+
+def _note_made_ids(kind: RecordType, items: Iterable[Item], receipt: Receipt) -> Receipt:
+    """Return the receipt of a put; with a notice where records without an id got a random one."""
+    is_random, name = kind.generated is not None and kind.generated.method == "uuid4", kind.identity_fields[0]
+    count = sum(isinstance(item, Mapping) and item.get(name) is None for _, item in items) if is_random else 0
+    if not count or not receipt.inserted:
+        return receipt
+    ids = f": {identity_text(receipt.identities[0])}" if len(receipt.identities) == 1 else ""
+    message = f"{kind.name}: {count:,} record{'s' if count > 1 else ''} without {name} got a random one{ids}"
+    notice = Notice("W_GENERATED_ID", message, f"give `{name}`, else each put of it makes another record")
+    return replace(receipt, notices=(*receipt.notices, notice))
 
 
 class _Versions:
@@ -240,13 +253,13 @@ def apply_patch(
     return write(base, request, WriteOptions(dry_run=dry_run, allow_shrink=allow_shrink))
 
 
-def upsert(base: Base, request: Upsert, items: Iterable[Item], options: WriteOptions, *, single: bool) -> Receipt:
+def upsert(base: Base, request: Upsert, items: Sequence[Item], options: WriteOptions, *, single: bool) -> Receipt:
     """Check and write given records, with their places, all or nothing; `request` has no records yet.
 
     Raises as `put`, each finding at its place.
     """
     records = check_records(base, request.kind, items, single=single, partial=request.merge)
-    return store(base, replace(request, given=records), options)
+    return _note_made_ids(request.kind, items, store(base, replace(request, given=records), options))
 
 
 def store(base: Base, request: Upsert, options: WriteOptions) -> Receipt:

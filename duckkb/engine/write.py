@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
@@ -324,11 +324,8 @@ def field_notices(base: Base, request: Request, drafted: Draft) -> tuple[Notice,
     """
     if isinstance(request, Upsert):
         field_notes = (*_note_nulls(request), *_note_misspellings(base, request), *_note_strange_types(base, drafted))
-        return (
-            field_notes
-            if request.merge
-            else (*field_notes, *_note_replacements(drafted), *_note_dropped_fields(base, request, drafted))
-        )
+        replacements = () if request.merge else _note_replacements(drafted)
+        return (*field_notes, *replacements, *_note_dropped_fields(base, request, drafted))
     return tuple(_note_strange_types(base, drafted))
 
 
@@ -345,32 +342,51 @@ def _note_replacements(write_draft: Draft) -> Iterator[Notice]:
 
 
 def _note_dropped_fields(base: Base, request: Upsert, write_draft: Draft) -> Iterator[Notice]:
-    """Yield notices of fields that stored records lose, because the new records lack them; nulls do not count."""
-    nulls = {entry.identity: [name for name, value in entry.fields.items() if value is None] for entry in request.given}
-    losses: list[tuple[Record, dict[str, Any]]] = []
+    """Yield a notice of what stored records lose: fields that new ones lack, and members of objects that were replaced.
+
+    A field given as null is not lost but deleted.
+    """
+    nulls = {entry.identity: {name for name, value in entry.fields.items() if value is None} for entry in request.given}
+    losses: list[tuple[Record, dict[str, Any], list[str]]] = []
     for old, new in ((change.old, change.new) for change in write_draft.changeset.changes):
         if old is not None and new is not None:
-            kept_names = {*new.fields, *nulls.get(new.identity, ())}
-            losses += (
-                [(old, lost_fields)]
-                if (lost_fields := {name: old.fields[name] for name in old.fields if name not in kept_names})
-                else []
-            )
+            stored_fields = {name: old.fields[name] for name in old.fields if name not in nulls.get(new.identity, ())}
+            restored_fields, lost_names = _restore_members(stored_fields, new.fields)
+            losses += [(old, restored_fields, lost_names)] if lost_names else []
     if not losses:
         return
-    names, (old, lost_fields) = dict.fromkeys(name for _, fields in losses for name in fields), losses[0]
+    names, (old, restored_fields, _) = dict.fromkeys(name for *_, names in losses for name in names), losses[0]
     where = identity_text(old.identity) if len(losses) == 1 else _format_count(len(losses))
-    message = f"{old.type} {where}: {_format_names([*names])} dropped, as the record was replaced whole"
-    lacking = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | lost_fields
+    reason = "the object was" if request.merge else "the record was"
+    message = f"{old.type} {where}: {_format_names([*names])} dropped, as {reason} replaced whole"
+    lacking = dict(zip(request.kind.identity_fields, map(component_value, old.identity), strict=True)) | restored_fields
+    command = put_command(base, old.type, lacking)
+    remedy = f"`{command}` brings {'it' if len(names) == 1 else 'them'} back; " if len(losses) == 1 and command else ""
+    rule = "--merge changes each field as a whole" if request.merge else "with --merge only the fields given change"
+    yield Notice("W_DROPPED", message, remedy + rule)
+
+
+def _restore_members(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the fields to give so that `new` has again what `old` had beside it, and the dotted names of that."""
+    fields: dict[str, Any] = {}
+    names: list[str] = []
+    for name, value in old.items():
+        if name not in new:
+            fields[name] = value
+            names.append(name)
+        elif isinstance(value, Mapping) and isinstance(new[name], Mapping):
+            members, lost_names = _restore_members(value, new[name])
+            fields |= {name: {**new[name], **members}} if lost_names else {}
+            names += [f"{name}.{member}" for member in lost_names]
+    return fields, names
+
+
+def put_command(base: Base, type: str, fields: Mapping[str, Any]) -> str:
+    """Return the command that puts these fields with --merge, on the branch of a proposal; empty if too long."""
     proposal = base.wiring.proposal
     put = f"propose --branch {shell_word(proposal.branch)} put" if proposal else "put"
-    command = f"duckkb {put} {old.type} {shell_word(json.dumps(lacking, ensure_ascii=False))} --merge"
-    remedy = (
-        f"`{command}` brings {'it' if len(lost_fields) == 1 else 'them'} back; "
-        if len(losses) == 1 and len(command) <= _LONGEST
-        else ""
-    )
-    yield Notice("W_DROPPED", message, f"{remedy}with --merge only the fields given change")
+    command = f"duckkb {put} {shell_word(type)} {shell_word(json.dumps(fields, ensure_ascii=False))} --merge"
+    return command if len(command) <= _LONGEST else ""
 
 
 def _note_nulls(request: Upsert) -> Iterator[Notice]:

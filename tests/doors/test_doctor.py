@@ -276,7 +276,7 @@ FAULTS = {
     "attributes overridden": Fault("attributes", "warning", lambda root: _write(root, ".git/info/attributes", "*.jsonl text eol=crlf\n"), _remove(".git/info/attributes")),
     "attributes that are a pipe": Fault("attributes", "error", lambda root: ((root / ".gitattributes").unlink(), os.mkfifo(root / ".gitattributes"))),
     "parts in LFS": Fault("attributes", "warning", lambda root: _add(root, ".gitattributes", "*.jsonl filter=lfs\n"), _restore(".gitattributes")),
-    "local state in git": Fault("check_tracked_state", "error", lambda root: git(root, "add", "-f", ".duckkb/lock")),
+    "local state in git": Fault("tracked_state", "error", lambda root: git(root, "add", "-f", ".duckkb/lock")),
     "a lock that is a folder": Fault("lock", "error", lambda root: ((root / ".duckkb/lock").unlink(), (root / ".duckkb/lock").mkdir()), only=False),
     "a write that was never sealed": Fault("journal", "warning", lambda root: _write(root, ".duckkb/txn/0011/draft", "{")),
     "a sealed write": Fault("journal", "error", _interrupt, only=False),

@@ -328,24 +328,24 @@ def test_records_that_are_there_under_their_own_key_are_not_added_once_more_unde
 def test_records_that_are_there_under_made_ids_are_not_added_once_more_under_their_own(
     run: Run, tmp_path: Path
 ) -> None:
-    text = "customer_id,name\n" + "".join(f"C{n},Ann {n}\n" for n in range(30))
+    text = "customer_code,name\n" + "".join(f"C{n},Ann {n}\n" for n in range(30))
     file = write(tmp_path, "t.csv", text)
     first = run("import", "customers", file)
-    again = f"duckkb import customers {file} --id customer_id"
+    again = f"duckkb import customers {file} --id customer_code"
     assert f"(duckkb col rm customers --yes && {again})" in first.err
-    for option in (("--id", "customer_id"), ("--map", "id=customer_id")):
+    for option in (("--id", "customer_code"), ("--map", "id=customer_code")):
         refused = run("import", "customers", file, *option)
         assert refused.code == 1 and "all 30 records are in customers already, under an id" in refused.err
         command = " ".join(["duckkb import customers", file, *option])
         assert refused.err.splitlines()[-1] == f"  try: duckkb col rm customers --yes && {command}"
-    own = write(tmp_path, "own.csv", "id,customer_id,name\nx,C1,Ann 1\ny,C99,Eve\n")
+    own = write(tmp_path, "own.csv", "id,customer_code,name\nx,C1,Ann 1\ny,C99,Eve\n")
     refused = run("import", "customers", own)
-    made = next(record["id"] for record in stored(run, "customers") if record["customer_id"] == "C1")
+    made = next(record["id"] for record in stored(run, "customers") if record["customer_code"] == "C1")
     assert "1 of 2 records are in customers already" in refused.err
     assert refused.err.splitlines()[-1] == f"  try: duckkb delete customers {made} && duckkb import customers {own}"
     assert len(stored(run, "customers")) == 30
     assert run("put", "customers", json.dumps({"id": made, "mood": "glad"}), "--merge").code == 0
-    refused = run("import", "customers", file, "--id", "customer_id")
+    refused = run("import", "customers", file, "--id", "customer_code")
     assert refused.code == 1 and " rm " not in refused.err and "delete" not in refused.err, (
         "what was edited since stays"
     )
@@ -353,7 +353,7 @@ def test_records_that_are_there_under_made_ids_are_not_added_once_more_under_the
     assert run("col", "rm", "customers", "--yes").code == 0
     assert run(*again.split()[1:]).line["inserted"] == 30
     assert run(*again.split()[1:]).line["unchanged"] == 30
-    more = write(tmp_path, "more.csv", "customer_id,name\nC98,Eve\n")
+    more = write(tmp_path, "more.csv", "customer_code,name\nC98,Eve\n")
     assert "(duckkb delete customers " in run("import", "customers", more).err, "others stay"
 
 

@@ -93,6 +93,18 @@ def test_a_receipt_names_what_duckkb_named(tmp_path: Path, copy_of: CopyOf) -> N
         assert given == "b" and pipe.call("get", type="facts", identity=made)["content"] == "ducks swim"
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_receipt_names_the_members_that_a_merged_object_lost(pipe: Pipe, dry_run: bool) -> None:
+    record = {"id": "m", "title": "ducks", "meta": {"by": "ann", "at": {"place": "湖", "depth": 3}}}
+    assert "notices" not in pipe.call("put", type="Note", records=record)
+    change = {"id": "m", "meta": {"at": {"depth": 4}}}
+    receipt = pipe.call("put", type="Note", records=change, merge=True, dry_run=dry_run)
+    (notice,) = receipt["notices"]
+    assert notice["code"] == "W_DROPPED" and "meta.at.place, meta.by were dropped" in notice["message"]
+    refused = pipe.call("put", type="Note", records={"id": "m", "meta.by": "bo"}, merge=True)
+    assert refused["error"]["code"] == "E_NAME" if isinstance(refused["error"], dict) else refused["code"] == "E_NAME"
+
+
 def test_a_dry_run_says_what_changes_of_the_first_records_and_counts_the_others(pipe: Pipe) -> None:
     long = "".join(f"Line {number}.\n" for number in range(200))
     pipe.call("put", type="Note", records={"id": "n0", "title": "ducks 0", "text": long})

@@ -282,7 +282,7 @@ with duckkb.open(sys.argv[1]) as kb:
     assert told.returncode == 0, told.stderr
     assert told.stdout[0] != "0" and "GIT_TERMINAL_PROMPT" in told.stdout and KEY not in told.stdout + told.stderr
     health = sealed.run("doctor", "--json")
-    (where,) = [one for one in health.line["checks"] if one["check"] == "check_derived_state"]
+    (where,) = [one for one in health.line["checks"] if one["check"] == "derived_state"]
     assert "sealed in" in where["message"] and "(0700)" in where["message"] and KEY not in health.out
     assert not any(KEY.encode() in path.read_bytes() for path in sealed.folder.rglob("*") if path.is_file())
 

@@ -10,7 +10,7 @@ from duckkb.actions.importing.field_map import FieldMap, id_of_contents
 from duckkb.actions.importing.new_collection import is_made_by_import
 from duckkb.engine.base import Base
 from duckkb.engine.draft import Given
-from duckkb.errors import Conflict
+from duckkb.errors import Conflict, InvalidRecord
 from duckkb.ontology.model import RecordType
 from duckkb.truth.files.line import LineShape, encode
 
@@ -21,11 +21,25 @@ _MOST_IDS = 20
 def refuse_doubles(base: Base, kind: RecordType, fields: FieldMap, given: Sequence[Given]) -> None:
     """Raise `errors.Conflict` (E_EXISTS) where an import would duplicate stored records.
 
-    That is where every record gets an id generated from its contents, and all but the id is stored already
-    under another; or where a new record with its own id is stored under the generated one.
+    That is where every record gets an id generated from its contents, or made of other fields by --id, and all but the
+    id is stored already under another; or where a new record with its own id is stored under the generated one.
+    Raises `errors.InvalidRecord` (E_IDENTITY) where ids would be generated though a column is evidently the id.
     """
-    _refuse_made_ids(base, kind, fields, given)
     _refuse_own_ids(base, kind, fields, given)
+    _refuse_other_ids(base, kind, fields, given)
+    _refuse_evident_key(base, kind, fields, given)
+
+
+def _refuse_evident_key(base: Base, kind: RecordType, fields: FieldMap, records: Sequence[Given]) -> None:
+    """Raise `errors.InvalidRecord` (E_IDENTITY) where records would get generated ids though a column is their id.
+
+    A file that was imported with generated ids before goes on with these.
+    """
+    key = fields.evident_key()
+    if not key or any(base.tree.get(kind, record.identity) is not None for record in records):
+        return
+    message = f"the records have no {kind.identity_fields[0]}, and {key} tells all {len(records):,} of them apart"
+    raise InvalidRecord(f"{message}; nothing was written", "E_IDENTITY", fields.command([key]), exit_code=1)
 
 
 def removal_command(base: Base, kind: RecordType, ids: Sequence[str], count: int) -> str:
@@ -75,8 +89,9 @@ def _has_same_contents(base: Base, kind: RecordType, made_id: str) -> bool:
     return str(id_of_contents(contents)) == made_id
 
 
-def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, records: Sequence[Given]) -> None:
-    if not records or fields.generated_ids != len(records) or base.tree.count(kind) < len(records):
+def _refuse_other_ids(base: Base, kind: RecordType, fields: FieldMap, records: Sequence[Given]) -> None:
+    makes_ids = fields.generated_ids == len(records) or fields.makes_ids_of_others
+    if not records or not makes_ids or base.tree.count(kind) < len(records):
         return
     if any(base.tree.get(kind, record.identity) is not None for record in records):
         return  # the same import again changes nothing
@@ -96,9 +111,7 @@ def _refuse_made_ids(base: Base, kind: RecordType, fields: FieldMap, records: Se
     raise Conflict(
         f"{count} in {kind.name} already, under another {identity}; nothing was written",
         code="E_EXISTS",
-        suggestion=fields.command(keys[:1])
-        if keys
-        else fields.key_command() or "name the fields of the identity: --id FIELD",
+        suggestion=fields.command(keys[:1]) if keys else fields.key_command() or fields.command(type=f"{kind.name}-2"),
     )
 
 

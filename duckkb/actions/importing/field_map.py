@@ -16,6 +16,7 @@ from duckkb.records import identity_text
 from duckkb.truth.files.line import LineError, LineShape, encode
 
 _KEY_NAME = re.compile(r"(?:^|[._ -])(?:id|key|code|slug|uuid|guid|sku|nr|no|number)$|[a-z]I[dD]$", re.IGNORECASE)
+_EVIDENT_KEY = re.compile(r"(?:^|[_. -])(?:[iI][dD]|[kK][eE][yY])$|[a-z](?:Id|ID|Key)$")
 _LONGEST_KEY = 200
 _NAMED = 12
 Fields = Mapping[str, Any]
@@ -41,6 +42,7 @@ class FieldMap:
         self._contents: Counter[uuid.UUID] = Counter()
         self._keys = KeyCandidates()
         self._has_ids = False
+        self.makes_ids_of_others = bool(request.id_fields) and kind.identity_fields[0] not in request.id_fields
         types = read_declared_types(kind.properties)
         self._text_keys = {name for name in kind.identity_fields if types.get(name) == "text"}
         self.records = self.generated_ids = 0
@@ -98,6 +100,14 @@ class FieldMap:
         """
         key = "" if self._has_ids else self._keys.best()
         return self.command([key]) if key else ""
+
+    def evident_key(self) -> str:
+        """Return the field of its own that every record has, each with another value, and that is named as an id or key.
+
+        Empty without one, and where some records have an id.
+        """
+        key = self._keys.best(_EVIDENT_KEY) if self.generated_ids == self.records > 1 else ""
+        return key if key and key in self.first[0] else ""
 
     def command(self, id_fields: Sequence[str] | None = None, **changes: Any) -> str:
         """Return the command of this import with changes, such as the identity made of other fields."""
@@ -213,9 +223,9 @@ class KeyCandidates:
             else:
                 values.add(value)
 
-    def best(self) -> str:
-        """Return the first field that is named like a key; empty without one."""
-        return next((path for path in self._values or () if _KEY_NAME.search(path)), "")
+    def best(self, pattern: re.Pattern[str] = _KEY_NAME) -> str:
+        """Return the first field that is named like a key; empty without one. Nested ones go by their path."""
+        return next((path for path in self._values or () if pattern.search(path)), "")
 
 
 def identity_option_problem(kind: RecordType, request: ImportRequest) -> UsageError | None:

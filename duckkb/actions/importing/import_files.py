@@ -95,8 +95,8 @@ def import_files(
                 options = WriteOptions(merge, if_match, dry_run, embed)
                 wish = Upsert(kind, (), merge, keep_times=True, definition=target.definition)
                 new_records = check_records(base, kind, items, single=False, partial=merge)
-                refuse_doubles(base, kind, fields, new_records)
                 refuse_edges(target, fields.first)
+                refuse_doubles(base, kind, fields, new_records)
                 receipt = store(base, replace(wish, given=new_records), options)
         except InvalidRecord as problem:
             lacks_identity = any(finding.code == "E_IDENTITY" for finding in problem.findings)

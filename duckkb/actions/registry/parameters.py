@@ -47,7 +47,7 @@ DESCRIBED: Mapping[str, str] = {
     "links": "Its subjects: citations (duckkb://TYPE/IDENTITY) or addresses.",
     "lines": "For a document: at most this many lines.",
     "graph": "The type of the graph's nodes.",
-    "merge": "Change only the fields given; otherwise the record is replaced.",
+    "merge": "Change only the fields given, each as a whole; otherwise the record is replaced.",
     "min_score": "Only documents with at least this score (0 to 1).",
     "mode": "How to search: by meaning (similar), words (match), both (hybrid), or the filter alone (where). "
     "Default: the type's policy.",

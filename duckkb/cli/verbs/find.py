@@ -266,6 +266,8 @@ def citing_command(
     result = kb.citing(type_name, identity, **how)
     out.tell(kb.notices)
     out.lines(_project_steps(kb, result, fields, full), under="records", truncated=result.truncated)
+    if not result.records:
+        printed.note("no results")
     if result.truncated:
         printed.notice("W_TRUNCATED", f"stopped at {len(result.records)} records", "raise --limit")
 

@@ -85,11 +85,12 @@ def _tell_merge(result: "Merge") -> None:
         printed.note(f"in conflict as lines: {path}")
     if outcome.conflicts:
         limit_note = f" (the first {most} are shown)" if len(outcome.conflicts) > most else ""
-        printed.note(f"both sides changed {len(outcome.conflicts):,} records or fields{limit_note}")
-        first = shell_word(outcome.conflicts[0].name)
         printed.note(
-            f"next: duckkb resolve --list, then duckkb resolve --ours {first} --stage (or --theirs, --base, --newest)"
+            f"both sides changed {len(outcome.conflicts):,} records or fields{limit_note}; keep --ours, --theirs, --base or --newest"
         )
+        first = shell_word(outcome.conflicts[0].name)
+        printed.note("next: duckkb resolve --list")
+        printed.note(f"then: duckkb resolve --ours {first} --stage")
     _tell_violations(result.violations)
     if result.violations and outcome.can_conclude:
         printed.note(

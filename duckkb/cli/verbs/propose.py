@@ -8,6 +8,7 @@ from duckkb.cli import printed
 from duckkb.cli.options import read_front_options
 from duckkb.cli.verb import group, prepare_unopened
 from duckkb.cli.verbs.write import delete_command, import_command, put_command, rename_command
+from duckkb.errors import shell_word
 
 if TYPE_CHECKING:
     from duckkb.actions.branches import Proposing
@@ -48,12 +49,10 @@ def _report_proposal(proposal: "Proposing") -> dict[str, Any]:
     result = proposal.proposed
     if not result.commit:
         printed.note("nothing differs, so nothing was proposed")
-    elif result.push:
-        printed.note(
-            f"next: {result.push}" + (f", then open {result.url}" if result.url else ", then open a pull request")
-        )
     else:
-        printed.note(f"next: duckkb diff HEAD...{result.branch}, then git merge {result.branch}")
+        branch = shell_word(result.branch)
+        printed.note(f"next: {result.push or f'duckkb review HEAD...{branch}'}")
+        printed.note(f"then: open {result.url or 'a pull request'}" if result.push else f"then: duckkb merge {branch}")
     return result.line
 
 

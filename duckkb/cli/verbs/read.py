@@ -107,6 +107,8 @@ def list_command(kb: "KnowledgeBase", type_name: str, *, fields: "FieldChoice | 
     lines = project_listed(kb, page.records, fields, full=full, of=type_name, own_fields=OF_LISTED)
     out.lines(lines, list_known_columns(fields), under="records", total=page.total, next=page.next)
     out.tell([*kb.notices, *page.notices])
+    if how["where"] and not page.total:
+        printed.note("no results")
     if page.next is not None:
         printed.note(f"stopped at {len(page.records)} of {page.total}; continue with --after {page.next!r}")
 

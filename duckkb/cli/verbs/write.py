@@ -121,7 +121,7 @@ def import_command(
     that of another; the receipt reports it. The format follows from the file name, else from its first bytes.
     CSV columns become numbers or booleans if every cell is exactly one; 007 stays text, and an empty cell is
     left out. Every invalid line is reported. A record without id gets one derived from its contents, the same
-    each time. An edge has `from` and `to`. The files are never changed. A dry run also prints column types and
+    each time, unless a column is evidently the id. An edge has `from` and `to`. The files are never changed. A dry run also prints column types and
     the first records on stderr."""
     identity_fields = [] if id_fields is None else [name.strip() for name in id_fields.split(",")]
     if not all(identity_fields):
@@ -187,7 +187,8 @@ def print_receipt(receipt: "Receipt", notices: "Sequence[Notice]", *, named: boo
     if receipt.dry_run:
         _print_trial(receipt, receipt_line(receipt, named=False))
     else:
-        has_room = wants_json() or len(receipt.identities) <= _MOST_NAMED
+        is_generated = any(notice.code == "W_GENERATED_ID" for notice in (*notices, *receipt.notices))
+        has_room = wants_json() or is_generated or len(receipt.identities) <= _MOST_NAMED
         out.emit({**receipt_line(receipt, named=named and has_room), **_read_proposal()})
     out.tell((*notices, *receipt.notices))
 

@@ -13,7 +13,7 @@ from duckkb.review.merging import sides as versions
 from duckkb.review.merging import work
 from duckkb.review.merging.conflicts import OpenConflict, open_in
 from duckkb.review.merging.sides import MergedTrees, Sides, merge_sides
-from duckkb.review.merging.work import refuse_loss, refuse_loss_between
+from duckkb.review.merging.work import refuse_fast_forward, refuse_loss, refuse_unsaved
 from duckkb.settings import Shrink
 from duckkb.truth.commit import protocol
 from duckkb.truth.git import absent, begun_merge, git_changes, repository, revisions
@@ -74,7 +74,7 @@ def merge(root: Path, name: str, read_rules: Callable[[], RulesByTable], options
         if theirs in bases:
             return Outcome("up-to-date", head)
         if head in bases and options.fast_forward != "never":
-            refuse_loss_between(root, head, theirs, rules, options.shrink)
+            refuse_fast_forward(root, head, theirs, rules, options.shrink)
             return _advance_head(root, head, theirs)
         if options.fast_forward == "only":
             raise Refused(
@@ -130,7 +130,8 @@ def _join(
         path for path, data in merged_trees.parts.items() if data != sides.contents.get(sides.ours.get(path))
     }
     refuse_loss(sides.ours, merged_trees.parts, sides.contents, rules, options.shrink)
-    _refuse_unsaved_changes(root, changed_paths, sides)
+    changed_parts = {path: merged_trees.parts[path] for path in changed_paths}
+    refuse_unsaved(root, sides.ours, changed_parts, sides.contents, rules)
     with begun_merge.note_merge(root, _commit(root, name)):
         git_changes.begin_merge(root, name, options.message)
     put(root, merged_trees, sides)
@@ -172,20 +173,4 @@ def _refuse_under_way(root: Path) -> None:
             f"a {under_way} is already in progress",
             code="E_MERGE_IN_PROGRESS",
             suggestion=f"`duckkb resolve`, then conclude it; or `git {under_way} --abort`",
-        )
-
-
-def _refuse_unsaved_changes(root: Path, changing: set[str], sides: Sides) -> None:
-    """Raise where the merge would overwrite uncommitted changes."""
-    staged_paths = {file.path for file in revisions.compare_index(root, revisions.revision(root, "HEAD"))} & changing
-    doubtful = ({*revisions.list_unsaved(root)} & changing) - staged_paths
-    changed_paths = {
-        path for path in doubtful if work.read_part_on_disk(root, path) != sides.contents.get(sides.ours.get(path))
-    }
-    lost_paths = sorted(staged_paths | changed_paths)
-    if lost_paths:
-        listing = ", ".join(lost_paths[:3]) + (f" and {len(lost_paths) - 3} more" if len(lost_paths) > 3 else "")
-        raise Refused(
-            f"the merge would overwrite changes that are not committed: {listing}",
-            suggestion="git commit, or git stash",
         )

@@ -8,15 +8,17 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from duckkb.errors import Refused
 from duckkb.review.merging.sides import Contents, Sides, tree
 from duckkb.review.merging.table_renames import Tree
 from duckkb.rules.integrity import refuse_mass_deletion
 from duckkb.settings import Shrink
 from duckkb.truth.commit import journal, protocol
-from duckkb.truth.git import git_changes
+from duckkb.truth.git import git_changes, revisions
 from duckkb.truth.git.revisions import TreeEntry
+from duckkb.truth.merge.conflict import Block
 from duckkb.truth.merge.merge_rules import Key, RulesByTable
-from duckkb.truth.merge.table_merge import table_of
+from duckkb.truth.merge.table_merge import identity_of, table_of
 
 _LINE = re.compile(rb'^\{(?:"__id":([0-9]+)[,}])?', re.MULTILINE)
 
@@ -93,12 +95,40 @@ def refuse_loss(
     )
 
 
-def refuse_loss_between(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:
-    """Raise as `refuse_loss` does, for a commit that replaces another as it is."""
+def refuse_fast_forward(root: Path, head: str, theirs: str, rules: RulesByTable, limit: Shrink | None) -> None:
+    """Raise as `refuse_loss` and `refuse_unsaved` do, for a commit that replaces another as it is."""
     contents, ours, new = Contents(root), tree(root, head), tree(root, theirs)
     different = [path for path in {**ours, **new} if table_of(path) is not None and ours.get(path) != new.get(path)]
     contents.read(blob for path in different if (blob := new.get(path)))
-    refuse_loss(ours, {path: contents.get(new.get(path)) for path in different}, contents, rules, limit)
+    parts = {path: contents.get(new.get(path)) for path in different}
+    refuse_loss(ours, parts, contents, rules, limit)
+    refuse_unsaved(root, ours, parts, contents, rules)
+
+
+def refuse_unsaved(
+    root: Path, ours: Tree, after: Mapping[str, bytes | None], contents: Contents, rules: RulesByTable
+) -> None:
+    """Raise `errors.Refused` where a merge meets what is not committed: it would overwrite a part, or double a record.
+
+    `after` has, by path, all parts that the merge changes.
+    """
+    staged_paths = {file.path for file in revisions.compare_index(root, revisions.revision(root, "HEAD"))}
+    contents.read(blob for path in after if (blob := ours.get(path)))
+    ids = {record_id for data in after.values() for record_id in _parse_ids(data)} - {b""}
+    overwritten_paths, names = [], []
+    for path in sorted(staged_paths | {*revisions.list_unsaved(root)}):
+        if path in after:
+            is_new = path in staged_paths or read_part_on_disk(root, path) != contents.get(ours.get(path))
+            overwritten_paths += [path] if is_new else []
+        elif key := table_of(path):
+            table, data = rules.get_rules(key), read_part_on_disk(root, path) or b""
+            lines = [line for line in data.splitlines() if {*_parse_ids(line)} & ids]
+            names += [f"{table.name} {identity_of(Block(None, line, line), table)}" for line in lines]
+    for some, verb in ((overwritten_paths, "would overwrite changes"), (names, "brings records")):
+        if some:
+            listing = ", ".join(some[:3]) + (f" and {len(some) - 3} more" if len(some) > 3 else "")
+            message = f"the merge {verb} that are here and not committed: {listing}; commit or stash them first"
+            raise Refused(message, suggestion="git add -A && git commit -m 'records of mine'")
 
 
 def _parse_ids(data: bytes | None) -> list[bytes]:
