@@ -21,9 +21,11 @@ from duckkb.cli.base_types import (
     type_names,
 )
 from duckkb.cli.line_words import (
+    CONDITIONS,
     drop_flag,
     drop_option,
     drop_words,
+    drops_words,
     find_option_value,
     find_option_word,
     format_command,
@@ -34,6 +36,7 @@ from duckkb.cli.line_words import (
     replace_word,
     select_arguments,
     split_identities,
+    split_proposal,
 )
 from duckkb.cli.option_slips import convert_to_find, move_to_front, suggest_alternative, suggest_filter, suggest_format
 from duckkb.cli.options import split_front, split_record_name
@@ -120,15 +123,42 @@ def advise_refused(duckkb: click.Command, args: Sequence[str]) -> str:
         return ""
     ctx = click.Context(duckkb, info_name="duckkb")
     ctx.params["kb"] = front[1] if front[:1] == ["--kb"] else None
-    for meaning in rewrite(ctx, words):
+    for meaning in _iter_rewritings(ctx, words):
         line = [*front, *meaning] if isinstance(meaning, list) else []
         if isinstance(meaning, str):
-            return meaning
-        if (slip := examine(duckkb, line)) is None:
-            return format_command(line)
-        if better := _mend(duckkb, slip, front, meaning, _MOST_SLIPS):
+            better = meaning
+        elif (slip := examine(duckkb, line)) is None:
+            better = format_command(line)
+        else:
+            better = _mend(duckkb, slip, front, meaning, _MOST_SLIPS)
+        if better and meaning != words and not drops_words(args, better):
             return better
     return ""
+
+
+def complete(args: Sequence[str], suggestion: str) -> str:
+    """Add to the command of a write what the line says of how it writes: in a proposal, merged, tried."""
+    proposal, words = split_proposal(split_front(args)[1])
+    match = re.match(r"((?:echo .* \| )?duckkb )(?:propose )?(?=(?:put|delete|import|rename) )", suggestion)
+    if match is None or any(map(_can_hold_secret, args)):
+        return suggestion
+    flags = [flag for flag in ("--merge", "--dry-run") if flag in words and flag not in suggestion]
+    front = "".join(f"{shell_word(word)} " for word in proposal)
+    return " ".join([f"{match[1]}{front}{suggestion[match.end() :]}", *flags])
+
+
+def _iter_rewritings(ctx: click.Context, args: _Line) -> Iterator[_Line | str]:
+    """Yield what a line of another program means here, of the line behind `propose` in a proposal too."""
+    proposal, words = split_proposal(args)
+    for meaning in rewrite(ctx, words):
+        if not proposal:
+            yield meaning
+        elif isinstance(meaning, list) and meaning[0] in PROPOSED:
+            yield [*proposal, *meaning]
+    find = ctx.find_root().command
+    verb = find.get_command(ctx, "find") if isinstance(find, click.Group) and words[:1] in (["find"], ["get"]) else None
+    if verb is not None:
+        yield _name_type(click.Context(verb, parent=ctx), words)
 
 
 def correct(args: Sequence[str], word: str, better: str) -> str:
@@ -148,11 +178,14 @@ def _can_hold_secret(word: str) -> bool:
 def _mend(root: click.Command, slip: UsageSlip, front: _Line, line: _Line, most: int) -> str:
     """Return the first correction behind the options `front` that parses, after up to `most` more corrections."""
     for meaning in _iter_meanings(slip, line):
+        better = ""
         if isinstance(meaning, str):
-            return meaning
-        if (next_slip := examine(root, [*front, *meaning])) is None:
-            return format_command([*front, *meaning])
-        if most and (better := _mend(root, next_slip, front, meaning, most - 1)):
+            better = meaning
+        elif (next_slip := examine(root, [*front, *meaning])) is None:
+            better = format_command([*front, *meaning])
+        elif most:
+            better = _mend(root, next_slip, front, meaning, most - 1)
+        if better and not drops_words(line, better):
             return better
     return ""
 
@@ -180,9 +213,10 @@ def examine(root: click.Command, args: Sequence[str]) -> UsageSlip | None:
 def _iter_meanings(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """Yield what a mistyped line may have meant, the likeliest first: lines, or shell commands as text."""
     problem = slip.problem
-    if merge_command := _merge_fields(slip.ctx, args):
-        yield merge_command
-    yield from rewrite(slip.ctx, args)
+    proposal, words = split_proposal(args)
+    if merge_command := _merge_fields(slip.ctx, words):
+        yield [*proposal, *merge_command]
+    yield from _iter_rewritings(slip.ctx, args)
     if isinstance(problem, NoSuchVerb):
         yield from _suggest_verb(problem, args)
     elif isinstance(problem, click.exceptions.NoArgsIsHelpError):
@@ -270,17 +304,22 @@ def _format_git(ctx: click.Context | None, words: _Line) -> str:
 
 
 def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
-    """Return a `find` without a type with `all`, and a `get` of a type as `list`; other lines as they are."""
+    """Return a `find` without a type with `all`, a `get` and a `find` of a whole type as `list`; other lines as they are."""
+    import difflib
+
     words = select_arguments(ctx, line) if ctx else []
     kinds = ("all", *type_names(ctx)) if ctx else ()
-    if len(words) == 2 and words[0] == "get" and words[1] in kinds:
-        return replace_word(line, "get", "list")
+    has_condition = not {*CONDITIONS, "--vector"}.isdisjoint(word.partition("=")[0] for word in line)
+    if len(words) == 2 and words[1] in kinds and (words[0] == "get" or (words[0] == "find" and not has_condition)):
+        return replace_word(line, words[0], "list")
     if words[:1] != ["find"] or words[1:2] == [] or words[1] in kinds or len(words) > 3:
         return line
     if len(words) == 3 and words[2] in kinds:
         return ["find", words[2], *[word for word in line[1:] if word != words[2]]]
     at = line.index(words[1])
-    return [*line[:at], "all", *line[at:]] if len(words) == 2 else line
+    if len(words) == 3 and difflib.get_close_matches(words[1], kinds, 1):
+        return line
+    return [*line[:at], "all", *line[at + len(words) - 2 :]]
 
 
 def _suggest_usual_verb(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
@@ -424,7 +463,8 @@ def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     pair = str(slip.ctx.params.get("json_text"))
     if last == "json_text" and all("=" in word for word in (pair, *extra)):
         fields = dict(word.split("=", 1) for word in (pair, *extra))
-        yield [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept_words]
+        line = [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept_words]
+        yield line if "--merge" in line else [*line, "--merge"]
     if last == "json_text":
         from duckkb.actions.writing import repair_json
 
