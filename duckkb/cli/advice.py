@@ -157,8 +157,8 @@ def _iter_rewritings(ctx: click.Context, args: _Line) -> Iterator[_Line | str]:
             yield [*proposal, *meaning]
     find = ctx.find_root().command
     verb = find.get_command(ctx, "find") if isinstance(find, click.Group) and words[:1] in (["find"], ["get"]) else None
-    if verb is not None:
-        yield _name_type(click.Context(verb, parent=ctx), words)
+    if verb is not None and (line := _name_type(click.Context(verb, parent=ctx), words)) != words:
+        yield line
 
 
 def correct(args: Sequence[str], word: str, better: str) -> str:

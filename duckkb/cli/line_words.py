@@ -16,6 +16,7 @@ _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 Line = list[str]
 _SEARCHES = ("find", "search", "vsearch", "query")
 _OF_WRITES = r"\b(put|delete|import|rename)\b"
+_LOOKUP = re.compile(r"duckkb (--kb \S+ )?(schema|branches|status|policy list|col list|collection list)\b")
 _COMPARISON = re.compile(r"[=<>]|\b(in|like|is|between)\b", re.IGNORECASE)
 ORDERS = ("--sort", "--order-by", "--order", "--sort-by", "--orderby", "--desc")
 GROUPS = ("--group-by", "--by", "--group", "--groupby")
@@ -137,9 +138,13 @@ def split_proposal(args: Sequence[str]) -> tuple[Line, Line]:
 
 
 def drops_words(args: Sequence[str], command: str) -> bool:
-    """Return whether a command lacks what a line asks for: filter, limit, order, groups, revision, format, or how it writes."""
+    """Return whether a command lacks what a line asks for: filter, limit, order, groups, revision, format, or how it writes.
+
+    A command that lists names, such as `schema`, does not stand for the line and lacks nothing.
+    """
     words = {word.partition("=")[0] for word in args}
-    limit, form, revision = (find_first_value(args, names) for names in (LIMITS, ("--format",), ("--at",)))
+    names = (LIMITS, ("--format",), ("--at",), ("--branch",))
+    limit, form, revision, branch = (find_first_value(args, options) for options in names)
     demands = [
         (_COMPARISON.search(find_first_value(args, CONDITIONS)), r" (-w|--where|--filter)\b|\bWHERE\b|select\("),
         (re.fullmatch(r"[1-9]\d*", limit), rf"\b({limit}|{MANY})\b"),
@@ -147,6 +152,7 @@ def drops_words(args: Sequence[str], command: str) -> bool:
         (words.intersection(GROUPS), r"GROUP BY|group_by"),
         (revision, re.escape(revision)),
         (form in ("csv", "json", "md", "table"), rf"--format[ =]{form}\b"),
+        ("propose" in args and (branch), re.escape(branch)),
         ("propose" in args and re.search(rf"^duckkb .*?{_OF_WRITES}", command), r"\bpropose\b"),
     ]
     if re.search(_OF_WRITES, command):
@@ -154,7 +160,7 @@ def drops_words(args: Sequence[str], command: str) -> bool:
     if words.intersection(_SEARCHES):
         pairs = (("-m", "--match"), ("-s", "--similar"), ("-H", "--hybrid"))
         demands += [(words.intersection(pair), rf" ({'|'.join(pair)})\b") for pair in pairs]
-    return any(wish and not re.search(pattern, command) for wish, pattern in demands)
+    return not _LOOKUP.match(command) and any(wish and not re.search(pattern, command) for wish, pattern in demands)
 
 
 def parse_fields(words: Sequence[str]) -> dict[str, object]:

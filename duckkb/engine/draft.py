@@ -5,6 +5,7 @@ An edge has one identity: an end is written without its type where that is clear
 ambiguous.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -38,6 +39,7 @@ from duckkb.truth.files.tree import Ambiguous, Tree, bare_end, end_identity
 
 _MOST_COMPARED = 10_000
 _SHORTEST_BEGINNING = 3
+_DIGITS = re.compile(r"\d+")
 """A base with more records of a type names no near one; a shorter word is the beginning of too many."""
 
 
@@ -294,7 +296,9 @@ def find_near_identity(kind: RecordType, identity: Identity, tree: Tree) -> str:
     if isinstance(kind, EdgeType) or tree.count(kind) > _MOST_COMPARED:
         return ""
     name = identity_text(identity)
+    numbers = _DIGITS.findall(name)  # `part-2` is no slip of `part-1`
     known = [identity_text(row.record.identity) for row in tree.iter_by_identity(kind)]
+    known = [text for text in known if _DIGITS.findall(text)[: len(numbers)] == numbers]
     longer = (
         text for text in known if len(name) >= _SHORTEST_BEGINNING and text.casefold().startswith(name.casefold())
     )

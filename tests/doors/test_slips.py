@@ -190,7 +190,10 @@ LINES = [
     ("delete -f notes", "list notes"),
     ("apply -f a.patch", "apply a.patch"),
     ("edit notes wal", 'put notes \'{"id": "wal"}\' --merge'),
-    ("count notes --by author", "sql 'SELECT author, count(*) AS count FROM notes GROUP BY author'"),
+    (
+        "count notes --by author",
+        "sql 'SELECT author, count(*) AS count FROM notes GROUP BY author ORDER BY count DESC'",
+    ),
     ("rows notes", "list notes"),
     ("find notes -i crash", "find notes crash"),
     ("get notes wal --history", "log notes wal"),
