@@ -17,6 +17,7 @@ from duckkb.cli.base_types import (
     find_fitting_type,
     find_near_names,
     first_of_records,
+    is_revision,
     name_restored,
     type_names,
 )
@@ -156,6 +157,7 @@ def _iter_rewritings(ctx: click.Context, args: _Line) -> Iterator[_Line | str]:
         elif isinstance(meaning, list) and meaning[0] in PROPOSED:
             yield [*proposal, *meaning]
     find = ctx.find_root().command
+    words = [word for word in words if word]
     verb = find.get_command(ctx, "find") if isinstance(find, click.Group) and words[:1] in (["find"], ["get"]) else None
     if verb is not None and (line := _name_type(click.Context(verb, parent=ctx), words)) != words:
         yield line
@@ -277,6 +279,9 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
         yield _format_git(problem.ctx, args[at:])
     if problem.better:
         yield _name_type(problem.ctx, [*before, *_replace_verb(problem, args[at:])])
+    kinds = [kind.name for kind in base_types(problem.ctx) if kind.is_collection] if problem.ctx else []
+    if is_below and " " in problem.word and before == ["propose"] and kinds:
+        yield ["propose", "-m", problem.word, "put", kinds[0], '{"id": "..."}', "--dry-run"]
     if is_below and problem.ctx is not None:
         if problem.word not in _USUAL:  # else it is no word for another verb
             yield from _suggest_usual_verb(UsageSlip(problem.ctx), [*before, *args[at:]])
@@ -310,7 +315,11 @@ def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
     words = select_arguments(ctx, line) if ctx else []
     kinds = ("all", *type_names(ctx)) if ctx else ()
     has_condition = not {*CONDITIONS, "--vector"}.isdisjoint(word.partition("=")[0] for word in line)
-    if len(words) == 2 and words[1] in kinds and (words[0] == "get" or (words[0] == "find" and not has_condition)):
+    if (
+        len(words) == 2
+        and words[1] in kinds
+        and words[0] in ("get", *(["find"] if words[1] != "all" and not has_condition else []))
+    ):
         return replace_word(line, words[0], "list")
     if words[:1] != ["find"] or words[1:2] == [] or words[1] in kinds or len(words) > 3:
         return line
@@ -473,8 +482,8 @@ def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
         yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
         yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
-    is_revision = slip.path == ["check"] and len(extra) == 1 and not Path(extra[0]).exists()
-    if is_revision and extra[0] not in type_names(slip.ctx):
+    root = base_root(slip.ctx)
+    if slip.path == ["check"] and len(extra) == 1 and root and is_revision(root, extra[0]):
         yield [*kept_words, "--since", extra[0]]
     if last in ("range_text", "range") and len(extra) == 1:
         version = str(slip.ctx.params[last])
@@ -509,6 +518,10 @@ def _add_missing_word(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
         yield _format_git(slip.ctx, ["log", "--oneline", "-n", "10"])
     if slip.path[0] == "backup" and missing.name == "file":
         yield _add_newest_backup(slip, args)
+    if isinstance(missing, click.Option) and missing.name not in _NEEDED:
+        return
+    if slip.path == ["why"] and missing.name == "query":
+        yield f"say what was searched for behind `{format_command(args)}`"
     if missing.name in _NEEDED:
         yield [*args, missing.opts[0], _NEEDED[missing.name]]
     if isinstance(missing.type, click.Choice):
@@ -565,7 +578,7 @@ def _suggest_list(missing: click.Parameter, slip: UsageSlip, words: Sequence[str
     name, metavar = missing.name or "", missing.metavar or ""
     if "REF" in metavar or name in ("revision", "range_text"):
         yield ["branches"]
-    if len(slip.path) > 1 and slip.path[0] != "graph":
+    if len(slip.path) > 1 and slip.path[0] not in ("graph", "propose"):
         yield from (
             line
             for line in _suggest_usual_verb(UsageSlip(slip.ctx.parent or slip.ctx), slip.path[:1])

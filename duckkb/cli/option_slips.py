@@ -44,6 +44,8 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
         yield from _suggest_statement(option, slip, args, name)
     elif option in ("--all", "--force", "--rebuild") and slip.path == ["embed"]:
         yield ["index", "build"]
+    elif option == "--fix" and slip.path == ["check"]:
+        yield ["fmt"]
     elif option in ("--count", "--total") and not value.isdigit():
         condition = find_option_value(args, "-w") or find_option_value(args, "--where")
         yield ["count", name, *(["-w", condition] if condition else [])]
@@ -104,7 +106,8 @@ def suggest_filter(option: str, slip: UsageSlip, args: Line) -> Iterator[Line]:
     if slip.path not in (["find"], ["list"], ["count"]) or not value or not option.startswith("--"):
         return
     line = next(drop_option(option, args))
-    kind = next((word for word in line if word in kinds), "")
+    kinds_by_fold = {kind.lower(): kind for kind in kinds}
+    kind = next((kinds_by_fold[word.lower()] for word in line if word.lower() in kinds_by_fold), "")
     name, text = option[2:].replace("-", "_"), "'" + value.replace("'", "''") + "'"
     comparisons = (find_fitting_type(slip.ctx, [kind], f"{name}={right}") for right in (text, value) if kind)
     if (fitting := next(filter(None, comparisons), None)) is None:

@@ -56,9 +56,9 @@ _ROWS = {
     "delete|log|blame|get EDGE_TYPE WORD": """list {EDGE_TYPE} -w "\\"from\\" = '{WORD}'" """,
     "graph traverse|walk|expand|show|links|edges TYPE ID": "graph neighbors {TYPE} {ID} ...",
     "why|explain TYPE ID TEXT": "why {TYPE} {ID} {TEXT} ...",
-    "why TYPE WORD ID": "why {TYPE} {ID} {WORD} ...",
+    "why TYPE TOPIC ID": "why {TYPE} {ID} {TOPIC} ...",
     "why RECORD TEXT": "why {RECORD} {TEXT} ...",
-    "why WORD RECORD": "why {RECORD} {WORD} ...",
+    "why TOPIC RECORD": "why {RECORD} {TOPIC} ...",
     "why|explain TYPE MISSING": "find {TYPE} {MISSING} --explain",
     "pack|ask TYPE TEXT": "{0} {TEXT} --type {TYPE} ...",
     # rows and columns
@@ -102,6 +102,9 @@ _ROWS = {
     "delete|rm DATA": f"{_DATA_IDS} {{DATA}} | {_DELETE} --cascade --allow-shrink --dry-run",
     "create|make|new table|collection|type WORD": "col init {WORD} --policy knowledge-base",
     "create|create-table|create-collection|new NEW_TYPE": "col init {NEW_TYPE} --policy knowledge-base",
+    "insert|put|add|upsert into TYPE RECORD_JSON": "put {TYPE} {RECORD_JSON} ...",
+    "insert|put|add|upsert into TYPE": f"put {{TYPE}} {_EXAMPLE}",
+    "import NEW_NAME PAGES": "collection add {PAGES} --name {NEW_NAME}",
     "create|insert|add|new TYPE": f"put {{TYPE}} {_EXAMPLE}",
     "drop|drop-table|rm|remove|delete table|collection TYPE": "col rm {TYPE}",
     "drop|drop-table|rm|rmdir TYPE": "col rm {TYPE}",
@@ -117,8 +120,9 @@ _ROWS = {
     "get TYPE AT": "get {TYPE} {AT} ...",
     "show|view|log REF": "diff {REF}~1..{REF}",
     "diff TYPE ID": "log {TYPE} {ID}",
-    "diff TYPE": "diff --stat",
-    "diff REF TYPE": "diff {REF} --stat",
+    "diff TYPE": "diff -- {TYPE} ...",
+    "diff REF TYPE": "diff {REF} -- {TYPE} ...",
+    "diff RANGE TYPE": "diff {RANGE} -- {TYPE} ...",
     "diff REF TYPE ID": "log {TYPE} {ID}",
     "blame|annotate FILE": "git blame {FILE}",
     "log|history FILE": "git log --oneline -n 10 -- {FILE}",
@@ -286,7 +290,8 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
         *(["--dry-run"] if "--dry-run" in options and "--dry-run" not in line else ()),
         *(["--format", form] if form else ()),
     ]
-    return [*line, *(options if keeps_options else kept)]
+    at = line.index("--") if "--" in line else len(line)
+    return [*line[:at], *(options if keeps_options else kept), *line[at:]]
 
 
 def _quote(value: _Value) -> str:
@@ -381,6 +386,30 @@ class _Matcher:
 
     def _read_new_type(self, word: str, values: Mapping[str, _Value]) -> str | None:
         return word if re.fullmatch(r"[A-Za-z][\w-]*", word) and self._read_type(word, values) is None else None
+
+    def _read_new_name(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        return word if re.fullmatch(r"[A-Za-z][\w-]*", word) and word not in type_names(self._ctx) else None
+
+    def _read_pages(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        """The folder of a pattern of documents that no shell has expanded."""
+        path = Path(word)
+        return (
+            str(path.parent)
+            if re.search(r"[*?]", path.name) and path.suffix not in _DATA and path.parent.is_dir()
+            else None
+        )
+
+    def _read_topic(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        """What is asked for: no name of a type."""
+        return word if word not in type_names(self._ctx) else None
+
+    def _read_range(self, word: str, values: Mapping[str, _Value]) -> str | None:
+        versions = re.split(r"\.\.\.?", word)
+        return (
+            word
+            if len(versions) == 2 and all(self._read_ref(version or "HEAD", values) for version in versions)
+            else None
+        )
 
     def _read_edge_type(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return next((kind.name for kind in base_types(self._ctx) if kind.kind == "edge" and kind.name == word), None)

@@ -17,6 +17,7 @@ from duckkb.actions.registry.record_lines import (
 )
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
+from duckkb.cli.line_words import format_command, split_conditions
 from duckkb.cli.lines import list_known_columns, project, project_listed
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, end, group, open_named_base, verb
@@ -82,10 +83,10 @@ def find_command(
         result = kb.find(type_name, query, vector=near, **how)
         if not result:
             out.tell(result.notices)
+            message, wider = _describe_last_condition(kb, type_name, query, how["where"])
+            option = _suggest_filter(type_name, query, result.notices)
             out.raise_no_results(
-                result_object(result, []),
-                "no results",
-                _suggest_filter(type_name, query, result.notices) or _suggest_wider(type_name, query, how["where"]),
+                result_object(result, []), message, option or wider or _suggest_wider(type_name, query, how["where"])
             )
         origins = kb.provenance.list_origins(result) if provenance else ()
         hit_pairs = hit_lines(result, origins, full=full)
@@ -226,6 +227,20 @@ def _suggest_filter(type_name: str, query: str | None, notices: "Sequence[Notice
     option = next((notice.remedy for notice in notices if notice.remedy.startswith("-w ")), "")
     words = (type_name,) if query is None else (type_name, query)
     return f"duckkb find {' '.join(map(shell_word, words))} {option}" if option else ""
+
+
+def _describe_last_condition(
+    kb: "KnowledgeBase", type_name: str, query: str | None, condition: str | None
+) -> tuple[str, str]:
+    """Return which condition of several takes the last record, and the search without it and those behind it."""
+    conditions = split_conditions(condition or "") if type_name != "all" else []
+    for at in range(len(conditions) - 1, 0, -1):
+        before = " AND ".join(conditions[:at])
+        if count := kb.list(type_name, where=before, limit=1).total:
+            words = ["find", type_name, *([query] if query else []), "-w", before]
+            fit = f"{count:,} record{' satisfies' if count == 1 else 's satisfy'} {before}"
+            return f"no results: {fit}, none of them {conditions[at]}", format_command(words)
+    return "no results", ""
 
 
 def _suggest_wider(type_name: str, query: str | None, condition: str | None) -> str:
