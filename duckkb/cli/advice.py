@@ -23,6 +23,8 @@ from duckkb.cli.base_types import (
 )
 from duckkb.cli.line_words import (
     CONDITIONS,
+    LIMITS,
+    MODE_FLAGS,
     drop_flag,
     drop_option,
     drop_words,
@@ -138,8 +140,16 @@ def advise_refused(duckkb: click.Command, args: Sequence[str]) -> str:
 
 
 def complete(args: Sequence[str], suggestion: str) -> str:
-    """Add to the command of a write what the line says of how it writes: in a proposal, merged, tried."""
+    """Add to a command what the line says of how it writes, in a proposal, merged, tried, or of how it reads."""
     proposal, words = split_proposal(split_front(args)[1])
+    if re.match(r"duckkb (find|list) [^`|]*$", suggestion) and not any(map(_can_hold_secret, args)):
+        pairs = ((option, find_option_value(words, option)) for option in (*LIMITS, "--at", "--format", "--fields"))
+        kept = [
+            word for option, value in pairs if value and f" {option} " not in suggestion for word in (option, value)
+        ]
+        is_search = words[:1] == ["find"] and suggestion.startswith("duckkb find ")
+        kept += [word for word in words if is_search and word in MODE_FLAGS and f" {word}" not in suggestion]
+        return " ".join([suggestion, *map(shell_word, kept)])
     match = re.match(r"((?:echo .* \| )?duckkb )(?:propose )?(?=(?:put|delete|import|rename) )", suggestion)
     if match is None or any(map(_can_hold_secret, args)):
         return suggestion
