@@ -24,7 +24,6 @@ from duckkb.cli.base_types import (
 from duckkb.cli.line_words import (
     CONDITIONS,
     LIMITS,
-    MODE_FLAGS,
     drop_flag,
     drop_option,
     drop_words,
@@ -147,8 +146,6 @@ def complete(args: Sequence[str], suggestion: str) -> str:
         kept = [
             word for option, value in pairs if value and f" {option} " not in suggestion for word in (option, value)
         ]
-        is_search = words[:1] == ["find"] and suggestion.startswith("duckkb find ")
-        kept += [word for word in words if is_search and word in MODE_FLAGS and f" {word}" not in suggestion]
         return " ".join([suggestion, *map(shell_word, kept)])
     match = re.match(r"((?:echo .* \| )?duckkb )(?:propose )?(?=(?:put|delete|import|rename) )", suggestion)
     if match is None or any(map(_can_hold_secret, args)):

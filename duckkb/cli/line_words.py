@@ -21,7 +21,6 @@ _COMPARISON = re.compile(r"[=<>]|\b(in|like|is|between)\b", re.IGNORECASE)
 ORDERS = ("--sort", "--order-by", "--order", "--sort-by", "--orderby", "--desc")
 GROUPS = ("--group-by", "--by", "--group", "--groupby")
 CONDITIONS = ("-w", "--where", "--filter")
-MODE_FLAGS = ("-m", "--match", "-s", "--similar", "-H", "--hybrid")
 LIMITS = ("-l", "-n", "--limit")
 
 

@@ -192,7 +192,7 @@ _VALUED = ("--limit", "--where", "-w", "--fields", "--format", "--at", "--since"
 """Options that have a value wherever they stand."""
 _AFTER_OPTIONS = frozenset(["NUMBER", "FIELD", "FIELDS", "ORDER"])
 """What a word is not that stands behind an option which is left out."""
-_FLAGS = ("--dry-run", "--merge", "--json", "--full")
+_FLAGS = ("--dry-run", "--merge", "--json", "--full", "--stat")
 """Options that have none; the first is kept wherever it stands."""
 _NOT_SHELL = ("git ", "jq ", "env ")
 _Value = str | tuple[str, ...]
