@@ -10,7 +10,7 @@ from msgspec import Struct
 from duckkb.actions.resolve import GivenIdentity, convert_identity, find_kind, positive, text_or_none
 from duckkb.config.keys import DEFAULT, KEYS, Key
 from duckkb.engine.base import Base
-from duckkb.engine.draft import make_not_found_finding, plain_identity
+from duckkb.engine.draft import find_near_identity, make_not_found_finding, plain_identity
 from duckkb.errors import NotFound
 from duckkb.ontology.model import EdgeType, NodeType, Policy, RecordType, SearchField
 from duckkb.ontology.rules import MODES
@@ -77,10 +77,13 @@ def find_row(base: Base, type: str, identity: GivenIdentity) -> tuple[RecordType
     kind, stored_identity = parse_identity(base, type, identity)
     row = base.tree.get(kind, stored_identity)
     if row is None:
-        missing = make_not_found_finding(kind, stored_identity)
+        missing = make_not_found_finding(kind, stored_identity, base.tree)
         is_past = base.wiring.at is not None and base.wiring.proposal is None  # a proposal has no name yet
         at = f" --at {base.wiring.at.name}" if is_past and base.wiring.at else ""
-        raise NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
+        error = NotFound(missing.message, suggestion=f"{missing.remedy}{at}")
+        if near := find_near_identity(kind, stored_identity, base.tree):
+            error.correction = (str(identity), near)
+        raise error
     return kind, row
 
 

@@ -82,10 +82,12 @@ def _make_edge_type_error(base: Base, name: str) -> NotFound:
 def convert_identity(base: Base, kind: RecordType, value: Any) -> Identity:
     """Convert an identity of the API or CLI by the schema's types. Raises `errors.UsageError`.
 
-    A document's identity may have the file system's Unicode form.
+    A document's identity may have the file system's Unicode form, and its folder in front.
     """
     if kind.source is not None and isinstance(value, str):
         value = normalize("NFC", value)
+        inside = value.removeprefix(f"{kind.source.path}/")  # as `ls` prints it
+        value = value if base.tree.get(kind, (value,)) is not None else inside
     return base.validator(kind).coerce_identity(value)
 
 

@@ -189,8 +189,10 @@ def log(base: Base, type: str, identity: GivenIdentity) -> list[LogEntry]:
     kind, record_identity = parse_identity(base, type, identity)
     entries = history.changes(ground(base), kind, record_identity, base.tree)
     if not entries:
-        missing = make_not_found_finding(kind, record_identity)
-        raise NotFound(f"{missing.message}, also not in the history", suggestion=missing.remedy)
+        missing = make_not_found_finding(kind, record_identity, base.tree)
+        raise NotFound(
+            f"the history has {missing.message}", suggestion=missing.remedy.replace("duckkb get ", "duckkb log ")
+        )
     return entries
 
 

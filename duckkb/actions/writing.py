@@ -350,6 +350,8 @@ def repair_json(data: bytes) -> str:
     '{"id": "a", "text": "hello world"}'
     >>> repair_json(b'{"id": "a", "tags": ["b"')
     '{"id": "a", "tags": ["b"]}'
+    >>> repair_json(b'{"id": "a" "year": 1 "tags": []}')
+    '{"id": "a", "year": 1, "tags": []}'
     """
     import ast
     import json
@@ -363,6 +365,8 @@ def repair_json(data: bytes) -> str:
         quoted_piece = re.sub(
             rf"(:\s*)(?!{_CONSTANT}\s*[,}}\]])([^\W\d][^,:{{}}\[\]\"']*?)(\s*[,}}])", r'\1"\2"\3', quoted_piece
         )
+        if 0 < at < len(pieces) // 2:  # between two texts, of which one may end a value
+            quoted_piece = re.sub(r"^(\s+)$|((?:\d|true|false|null|[}\]])\s+)$", r"\1\2,", quoted_piece)
         pieces[2 * at] = re.sub(r"\b(true|false|null)\b", lambda word: str(json.loads(word[0])), quoted_piece)
     try:
         value = ast.literal_eval("".join(pieces).strip())

@@ -17,13 +17,17 @@ from duckkb.cli.base_types import (
     find_fitting_type,
     find_near_names,
     first_of_records,
+    is_revision,
     name_restored,
     type_names,
 )
 from duckkb.cli.line_words import (
+    CONDITIONS,
+    LIMITS,
     drop_flag,
     drop_option,
     drop_words,
+    drops_words,
     find_option_value,
     find_option_word,
     format_command,
@@ -34,6 +38,7 @@ from duckkb.cli.line_words import (
     replace_word,
     select_arguments,
     split_identities,
+    split_proposal,
 )
 from duckkb.cli.option_slips import convert_to_find, move_to_front, suggest_alternative, suggest_filter, suggest_format
 from duckkb.cli.options import split_front, split_record_name
@@ -120,15 +125,49 @@ def advise_refused(duckkb: click.Command, args: Sequence[str]) -> str:
         return ""
     ctx = click.Context(duckkb, info_name="duckkb")
     ctx.params["kb"] = front[1] if front[:1] == ["--kb"] else None
-    for meaning in rewrite(ctx, words):
+    for meaning in _iter_rewritings(ctx, words):
         line = [*front, *meaning] if isinstance(meaning, list) else []
         if isinstance(meaning, str):
-            return meaning
-        if (slip := examine(duckkb, line)) is None:
-            return format_command(line)
-        if better := _mend(duckkb, slip, front, meaning, _MOST_SLIPS):
+            better = meaning
+        elif (slip := examine(duckkb, line)) is None:
+            better = format_command(line)
+        else:
+            better = _mend(duckkb, slip, front, meaning, _MOST_SLIPS)
+        if better and meaning != words and not drops_words(args, better):
             return better
     return ""
+
+
+def complete(args: Sequence[str], suggestion: str) -> str:
+    """Add to a command what the line says of how it writes, in a proposal, merged, tried, or of how it reads."""
+    proposal, words = split_proposal(split_front(args)[1])
+    if re.match(r"duckkb (find|list) [^`|]*$", suggestion) and not any(map(_can_hold_secret, args)):
+        pairs = ((option, find_option_value(words, option)) for option in (*LIMITS, "--at", "--format", "--fields"))
+        kept = [
+            word for option, value in pairs if value and f" {option} " not in suggestion for word in (option, value)
+        ]
+        return " ".join([suggestion, *map(shell_word, kept)])
+    match = re.match(r"((?:echo .* \| )?duckkb )(?:propose )?(?=(?:put|delete|import|rename) )", suggestion)
+    if match is None or any(map(_can_hold_secret, args)):
+        return suggestion
+    flags = [flag for flag in ("--merge", "--dry-run") if flag in words and flag not in suggestion]
+    front = "".join(f"{shell_word(word)} " for word in proposal)
+    return " ".join([f"{match[1]}{front}{suggestion[match.end() :]}", *flags])
+
+
+def _iter_rewritings(ctx: click.Context, args: _Line) -> Iterator[_Line | str]:
+    """Yield what a line of another program means here, of the line behind `propose` in a proposal too."""
+    proposal, words = split_proposal(args)
+    for meaning in rewrite(ctx, words):
+        if not proposal:
+            yield meaning
+        elif isinstance(meaning, list) and meaning[0] in PROPOSED:
+            yield [*proposal, *meaning]
+    find = ctx.find_root().command
+    words = [word for word in words if word]
+    verb = find.get_command(ctx, "find") if isinstance(find, click.Group) and words[:1] in (["find"], ["get"]) else None
+    if verb is not None and (line := _name_type(click.Context(verb, parent=ctx), words)) != words:
+        yield line
 
 
 def correct(args: Sequence[str], word: str, better: str) -> str:
@@ -148,11 +187,14 @@ def _can_hold_secret(word: str) -> bool:
 def _mend(root: click.Command, slip: UsageSlip, front: _Line, line: _Line, most: int) -> str:
     """Return the first correction behind the options `front` that parses, after up to `most` more corrections."""
     for meaning in _iter_meanings(slip, line):
+        better = ""
         if isinstance(meaning, str):
-            return meaning
-        if (next_slip := examine(root, [*front, *meaning])) is None:
-            return format_command([*front, *meaning])
-        if most and (better := _mend(root, next_slip, front, meaning, most - 1)):
+            better = meaning
+        elif (next_slip := examine(root, [*front, *meaning])) is None:
+            better = format_command([*front, *meaning])
+        elif most:
+            better = _mend(root, next_slip, front, meaning, most - 1)
+        if better and not drops_words(line, better):
             return better
     return ""
 
@@ -180,9 +222,10 @@ def examine(root: click.Command, args: Sequence[str]) -> UsageSlip | None:
 def _iter_meanings(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     """Yield what a mistyped line may have meant, the likeliest first: lines, or shell commands as text."""
     problem = slip.problem
-    if merge_command := _merge_fields(slip.ctx, args):
-        yield merge_command
-    yield from rewrite(slip.ctx, args)
+    proposal, words = split_proposal(args)
+    if merge_command := _merge_fields(slip.ctx, words):
+        yield [*proposal, *merge_command]
+    yield from _iter_rewritings(slip.ctx, args)
     if isinstance(problem, NoSuchVerb):
         yield from _suggest_verb(problem, args)
     elif isinstance(problem, click.exceptions.NoArgsIsHelpError):
@@ -243,6 +286,9 @@ def _suggest_verb(problem: NoSuchVerb, args: _Line) -> Iterator[_Line | str]:
         yield _format_git(problem.ctx, args[at:])
     if problem.better:
         yield _name_type(problem.ctx, [*before, *_replace_verb(problem, args[at:])])
+    kinds = [kind.name for kind in base_types(problem.ctx) if kind.is_collection] if problem.ctx else []
+    if is_below and " " in problem.word and before == ["propose"] and kinds:
+        yield ["propose", "-m", problem.word, "put", kinds[0], '{"id": "..."}', "--dry-run"]
     if is_below and problem.ctx is not None:
         if problem.word not in _USUAL:  # else it is no word for another verb
             yield from _suggest_usual_verb(UsageSlip(problem.ctx), [*before, *args[at:]])
@@ -270,17 +316,26 @@ def _format_git(ctx: click.Context | None, words: _Line) -> str:
 
 
 def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
-    """Return a `find` without a type with `all`, and a `get` of a type as `list`; other lines as they are."""
+    """Return a `find` without a type with `all`, a `get` and a `find` of a whole type as `list`; other lines as they are."""
+    import difflib
+
     words = select_arguments(ctx, line) if ctx else []
     kinds = ("all", *type_names(ctx)) if ctx else ()
-    if len(words) == 2 and words[0] == "get" and words[1] in kinds:
-        return replace_word(line, "get", "list")
+    has_condition = not {*CONDITIONS, "--vector"}.isdisjoint(word.partition("=")[0] for word in line)
+    if (
+        len(words) == 2
+        and words[1] in kinds
+        and words[0] in ("get", *(["find"] if words[1] != "all" and not has_condition else []))
+    ):
+        return replace_word(line, words[0], "list")
     if words[:1] != ["find"] or words[1:2] == [] or words[1] in kinds or len(words) > 3:
         return line
     if len(words) == 3 and words[2] in kinds:
         return ["find", words[2], *[word for word in line[1:] if word != words[2]]]
     at = line.index(words[1])
-    return [*line[:at], "all", *line[at:]] if len(words) == 2 else line
+    if len(words) == 3 and difflib.get_close_matches(words[1], kinds, 1):
+        return line
+    return [*line[:at], "all", *line[at + len(words) - 2 :]]
 
 
 def _suggest_usual_verb(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
@@ -424,7 +479,8 @@ def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     pair = str(slip.ctx.params.get("json_text"))
     if last == "json_text" and all("=" in word for word in (pair, *extra)):
         fields = dict(word.split("=", 1) for word in (pair, *extra))
-        yield [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept_words]
+        line = [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept_words]
+        yield line if "--merge" in line else [*line, "--merge"]
     if last == "json_text":
         from duckkb.actions.writing import repair_json
 
@@ -433,8 +489,8 @@ def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
         yield line if json_text or "--dry-run" in line else [*line, "--dry-run"]
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
         yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
-    is_revision = slip.path == ["check"] and len(extra) == 1 and not Path(extra[0]).exists()
-    if is_revision and extra[0] not in type_names(slip.ctx):
+    root = base_root(slip.ctx)
+    if slip.path == ["check"] and len(extra) == 1 and root and is_revision(root, extra[0]):
         yield [*kept_words, "--since", extra[0]]
     if last in ("range_text", "range") and len(extra) == 1:
         version = str(slip.ctx.params[last])
@@ -469,6 +525,10 @@ def _add_missing_word(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
         yield _format_git(slip.ctx, ["log", "--oneline", "-n", "10"])
     if slip.path[0] == "backup" and missing.name == "file":
         yield _add_newest_backup(slip, args)
+    if isinstance(missing, click.Option) and missing.name not in _NEEDED:
+        return
+    if slip.path == ["why"] and missing.name == "query":
+        yield f"say what was searched for behind `{format_command(args)}`"
     if missing.name in _NEEDED:
         yield [*args, missing.opts[0], _NEEDED[missing.name]]
     if isinstance(missing.type, click.Choice):
@@ -525,7 +585,7 @@ def _suggest_list(missing: click.Parameter, slip: UsageSlip, words: Sequence[str
     name, metavar = missing.name or "", missing.metavar or ""
     if "REF" in metavar or name in ("revision", "range_text"):
         yield ["branches"]
-    if len(slip.path) > 1 and slip.path[0] != "graph":
+    if len(slip.path) > 1 and slip.path[0] not in ("graph", "propose"):
         yield from (
             line
             for line in _suggest_usual_verb(UsageSlip(slip.ctx.parent or slip.ctx), slip.path[:1])

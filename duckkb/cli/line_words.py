@@ -14,6 +14,14 @@ _TYPE_AND_IDENTITY = re.compile(r"([^./:][^/:]*)[/:](?!//)(.+)", re.DOTALL)
 MANY = "1000000"  # limits are lowered to the number of records
 _ALL = {"all", "none", "unlimited", "inf", "infinity", "max", "*", "-1"}
 Line = list[str]
+_SEARCHES = ("find", "search", "vsearch", "query")
+_OF_WRITES = r"\b(put|delete|import|rename)\b"
+_LOOKUP = re.compile(r"duckkb (--kb \S+ )?(schema|branches|status|policy list|col list|collection list)\b")
+_COMPARISON = re.compile(r"[=<>]|\b(in|like|is|between)\b", re.IGNORECASE)
+ORDERS = ("--sort", "--order-by", "--order", "--sort-by", "--orderby", "--desc")
+GROUPS = ("--group-by", "--by", "--group", "--groupby")
+CONDITIONS = ("-w", "--where", "--filter")
+LIMITS = ("-l", "-n", "--limit")
 
 
 def drop_flag(option: str, args: Line) -> Line:
@@ -54,7 +62,7 @@ def select_arguments(ctx: click.Context, args: Line) -> Line:
 
 def find_option_value(args: Sequence[str], option: str) -> str:
     """Return the value of an option, behind it or behind a `=`; empty without one."""
-    for word, after in zip(args, [*args[1:], ""], strict=True):
+    for word, after in zip(args, [*args[1:], ""], strict=False):
         if word == option:
             return "" if after.startswith("--") else after
         if word.startswith(f"{option}="):
@@ -103,13 +111,71 @@ def join_words(words: Sequence[str]) -> str:
     In a statement, restores the `*` that the shell expanded to the files of the current folder, and the call of
     `count`.
     """
-    if is_query(" ".join(words)) and len(words) > 1:
-        at = [word.lower() for word in words].index("from")
+    lowered = [word.lower() for word in words]
+    if is_query(" ".join(words)) and "from" in lowered:
+        at = lowered.index("from")
         columns = [*words[1:at]]
         if columns and {*columns} == {path.name for path in Path().glob("[!.]*")}:
             columns = ["*"]
         words = [words[0], *(["count(*)"] if columns == ["count"] else columns), *words[at:]]
     return " ".join(words)
+
+
+def find_first_value(args: Sequence[str], options: Sequence[str]) -> str:
+    """Return the value of the first of these options that has one; empty without one."""
+    return next((value for option in options if (value := find_option_value(args, option))), "")
+
+
+def split_proposal(args: Sequence[str]) -> tuple[Line, Line]:
+    """Return `propose` with its options, and the line behind them; nothing and the line where it proposes nothing."""
+    if args[:1] != ["propose"]:
+        return [], [*args]
+    valued = ("--branch", "--base", "-m", "--message", "-b")
+    at = 1
+    while at < len(args) and args[at][:1] == "-":
+        at += 2 if args[at] in valued else 1
+    return [*args[:at]], [*args[at:]]
+
+
+def drops_words(args: Sequence[str], command: str) -> bool:
+    """Return whether a command lacks what a line asks for: filter, limit, order, groups, revision, format, or how it writes.
+
+    A command that lists names, such as `schema`, does not stand for the line and lacks nothing.
+    """
+    words = {word.partition("=")[0] for word in args}
+    names = (LIMITS, ("--format",), ("--at",), ("--branch",))
+    limit, form, revision, branch = (find_first_value(args, options) for options in names)
+    demands = [
+        (_COMPARISON.search(find_first_value(args, CONDITIONS)), r" (-w|--where|--filter)\b|\bWHERE\b|select\("),
+        (re.fullmatch(r"[1-9]\d*", limit), rf"\b({limit}|{MANY})\b"),
+        (words.intersection(ORDERS), r"ORDER BY|sort_by"),
+        (words.intersection(GROUPS), r"GROUP BY|group_by"),
+        (revision, re.escape(revision)),
+        (form in ("csv", "json", "md", "table"), rf"--format[ =]{form}\b"),
+        ("propose" in args and (branch), re.escape(branch)),
+        ("propose" in args and re.search(rf"^duckkb .*?{_OF_WRITES}", command), r"\bpropose\b"),
+    ]
+    if re.search(_OF_WRITES, command):
+        demands += [(flag in words, rf"{flag}\b") for flag in ("--merge", "--dry-run")]
+    if words.intersection(_SEARCHES):
+        pairs = (("-m", "--match"), ("-s", "--similar"), ("-H", "--hybrid"))
+        demands += [(words.intersection(pair), rf" ({'|'.join(pair)})\b") for pair in pairs]
+    return not _LOOKUP.match(command) and any(wish and not re.search(pattern, command) for wish, pattern in demands)
+
+
+def split_conditions(condition: str) -> list[str]:
+    """Return the conditions that `AND` joins, outside of texts and brackets; the whole where it has `OR`."""
+    depth, pieces = 0, [""]
+    for word in re.findall(r"'(?:[^']|'')*'|\w+|\s+|.", condition, re.DOTALL):
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        is_between = re.search(r"(?i)\bbetween\s+[^\s]+\s+$", pieces[-1]) is not None
+        if word.lower() == "or" and depth == 0:
+            return [condition]
+        if word.lower() == "and" and depth == 0 and not is_between:
+            pieces.append("")
+        else:
+            pieces[-1] += word
+    return [piece.strip() for piece in pieces]
 
 
 def parse_fields(words: Sequence[str]) -> dict[str, object]:

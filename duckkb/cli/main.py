@@ -197,6 +197,10 @@ def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
 
         again = correct(args, *problem.correction)
     suggestion = again or problem.suggestion or (CODES[problem.code].remedy if problem.code in CODES else "")
+    if suggestion.startswith(("duckkb ", "echo ")):
+        from duckkb.cli.advice import complete
+
+        suggestion = complete(args, suggestion)
     details = dict(problem.details)
     outcome = details.pop("outcome", None)
     if problem.findings:

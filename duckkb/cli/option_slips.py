@@ -8,7 +8,10 @@ import click
 from duckkb.cli.base_types import find_fitting_type, type_names
 from duckkb.cli.formats import FORMATS
 from duckkb.cli.line_words import (
+    GROUPS,
+    LIMITS,
     MANY,
+    ORDERS,
     Line,
     drop_flag,
     drop_option,
@@ -37,18 +40,12 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
     """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
     value = find_option_value(args, option)
-    if option in ("--sort", "--order-by", "--order", "--sort-by", "--desc") and "--fields" in known_options:
-        (plain, *_) = [*drop_option(option, args)]
-        if slip.path == ["find"] and len(select_arguments(slip.ctx, plain)) > 2 and value.isidentifier():
-            yield f"{format_command(drop_flag('--json', plain))} | jq -sc {shell_word(f'sort_by(.{value})[]')}"
-        yield [
-            "sql",
-            f"SELECT * FROM {name.lower()} ORDER BY {value or '__updated_at'}{' DESC' * (option == '--desc')} LIMIT 10",
-        ]
+    if option in (*ORDERS, *GROUPS):
+        yield from _suggest_statement(option, slip, args, name)
     elif option in ("--all", "--force", "--rebuild") and slip.path == ["embed"]:
         yield ["index", "build"]
-    elif option in ("--group-by", "--by", "--group", "--groupby") and value and slip.path == ["count"]:
-        yield ["sql", f"SELECT {value}, count(*) AS count FROM {name.lower()} GROUP BY {value}"]
+    elif option == "--fix" and slip.path == ["check"]:
+        yield ["fmt"]
     elif option in ("--count", "--total") and not value.isdigit():
         condition = find_option_value(args, "-w") or find_option_value(args, "--where")
         yield ["count", name, *(["-w", condition] if condition else [])]
@@ -63,6 +60,8 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
             yield [*plain[:at], flag, *plain[at:]]
         elif slip.path and slip.path[0] in OF_DOCUMENTS:
             yield replace_word(plain, slip.path[0], verb)
+    elif option in (*LIMITS, "--max-count") and value.isdigit() and not {*LIMITS, "--top-k"} & {*known_options}:
+        yield f"{format_command(next(drop_option(option, args)))} | head -n {value}"
     elif option in ("--type", "--types", "-t") and "--label" in known_options and value:
         (plain, *_) = [*drop_option(option, args)]
         yield f"{format_command(plain)} | jq -c {shell_word(f'select(._type == {json.dumps(value)})')}"
@@ -71,6 +70,27 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
     elif option in ("--file", "--input", "--from", "--source", "-f", "--type", "-t") and slip.path == ["import"]:
         (plain, *_) = [*drop_option(option, args)]
         yield [*plain, value] if option[2:4] not in ("ty", "") or option == "-f" else [plain[0], value, *plain[1:]]
+
+
+def _suggest_statement(option: str, slip: UsageSlip, args: Line, name: str) -> Iterator[Line | str]:
+    """The order or the groups of records as a statement; as a pipe where the line searches, or asks for a revision."""
+    value, (plain, *_) = find_option_value(args, option), [*drop_option(option, args)]
+    options = [word for word in plain[1:] if word != name]
+    if option in GROUPS and value and slip.path in (["count"], ["list"], ["find"]):
+        if "--at" in options and value.isidentifier():
+            rows = format_command(["list", name, *options, "--fields", value, "-l", MANY])
+            yield f"{rows} | jq -sc {shell_word(f'group_by(.{value})[] | {{{value}: .[0].{value}, count: length}}')}"
+        yield ["count", name, "by", value, *options]
+    elif option in ORDERS and any("--fields" in param.opts for param in slip.ctx.command.params):
+        field, _, direction = value.lstrip("-").partition(" ")
+        is_falling = option == "--desc" or value[:1] == "-" or direction.lower() == "desc"
+        is_search = slip.path == ["find"] and len(select_arguments(slip.ctx, plain)) > 2
+        if (is_search or "--at" in args) and field.isidentifier():
+            order = f"sort_by(.{field}){' | reverse' * is_falling}[]"
+            yield f"{format_command(drop_flag('--json', plain))} | jq -sc {shell_word(order)}"
+        if not is_search:
+            order = f"{field or '__updated_at'}{' DESC' if is_falling else ''}"
+            yield ["sort", name, "by", order, *options]
 
 
 def suggest_format(option: str, args: Line) -> Iterator[Line]:
@@ -86,7 +106,8 @@ def suggest_filter(option: str, slip: UsageSlip, args: Line) -> Iterator[Line]:
     if slip.path not in (["find"], ["list"], ["count"]) or not value or not option.startswith("--"):
         return
     line = next(drop_option(option, args))
-    kind = next((word for word in line if word in kinds), "")
+    kinds_by_fold = {kind.lower(): kind for kind in kinds}
+    kind = next((kinds_by_fold[word.lower()] for word in line if word.lower() in kinds_by_fold), "")
     name, text = option[2:].replace("-", "_"), "'" + value.replace("'", "''") + "'"
     comparisons = (find_fitting_type(slip.ctx, [kind], f"{name}={right}") for right in (text, value) if kind)
     if (fitting := next(filter(None, comparisons), None)) is None:

@@ -19,12 +19,15 @@ from duckkb.cli.base_types import (
     is_revision,
     type_names,
 )
-from duckkb.cli.line_words import Line
+from duckkb.cli.line_words import CONDITIONS, LIMITS, Line, find_first_value, find_option_value
 from duckkb.cli.overview import BY_NAME
 from duckkb.cli.slips import OF_GIT, VERBS
 from duckkb.errors import shell_word
 
-_COUNT_BY = "sql 'SELECT {FIELD}, count(*) AS count FROM {TYPE} GROUP BY {FIELD} ORDER BY count DESC'"
+_COUNT_BY = (
+    """sql "SELECT {FIELD}, count(*) AS count FROM {TYPE}{WHERE} GROUP BY {FIELD} ORDER BY count DESC{LIMIT}" """
+)
+_SORT = "sql 'SELECT * FROM {TYPE}{WHERE} ORDER BY {ORDER} LIMIT {ROWS}'"
 _GREP = "grep|rg|ag|ack|egrep|fgrep"
 _SEARCH = f"{_GREP}|match|lookup|search|vsearch|query"
 _FILTER = "find|list|ls|get|filter|where|select|rows|count"
@@ -47,11 +50,15 @@ _ROWS = {
     "graph shortest-path|shortest TYPE ID TYPE2 ID2": "graph path {TYPE} {ID} {TYPE2} {ID2} ...",
     "path|shortest-path|route RECORD RECORD2": "graph path {RECORD} {RECORD2} ...",
     "path|shortest-path|route TYPE ID TYPE2 ID2": "graph path {TYPE} {ID} {TYPE2} {ID2} ...",
+    "graph path|shortest-path|shortest TYPE ID ID2": "graph path {TYPE} {ID} {TYPE} {ID2} ...",
+    "graph neighbors|near|citing EDGE_TYPE RECORD": "graph {1} {RECORD} ...",
+    "delete|log|blame|get EDGE_TYPE WORD WORD2": "{0} {EDGE_TYPE} {PAIR} ...",
+    "delete|log|blame|get EDGE_TYPE WORD": """list {EDGE_TYPE} -w "\\"from\\" = '{WORD}'" """,
     "graph traverse|walk|expand|show|links|edges TYPE ID": "graph neighbors {TYPE} {ID} ...",
     "why|explain TYPE ID TEXT": "why {TYPE} {ID} {TEXT} ...",
-    "why TYPE WORD ID": "why {TYPE} {ID} {WORD} ...",
+    "why TYPE TOPIC ID": "why {TYPE} {ID} {TOPIC} ...",
     "why RECORD TEXT": "why {RECORD} {TEXT} ...",
-    "why WORD RECORD": "why {RECORD} {WORD} ...",
+    "why TOPIC RECORD": "why {RECORD} {TOPIC} ...",
     "why|explain TYPE MISSING": "find {TYPE} {MISSING} --explain",
     "pack|ask TYPE TEXT": "{0} {TEXT} --type {TYPE} ...",
     # rows and columns
@@ -68,11 +75,11 @@ _ROWS = {
     "list|head|rows|tail TYPE NUMBER": "list {TYPE} -l {NUMBER} ...",
     "list|head|rows TYPE FIELDS": "list {TYPE} --fields {FIELDS} ...",
     "wc|_count|size TYPE": "count {TYPE}",
-    "tail|recent|latest|newest TYPE": "sql 'SELECT * FROM {TYPE} ORDER BY __updated_at DESC LIMIT 10'",
+    "tail|recent|latest|newest TYPE": "sql 'SELECT * FROM {TYPE}{WHERE} ORDER BY __updated_at DESC LIMIT {ROWS}'",
     "distinct|uniq|unique|facet|facets|group|groupby|group-by|aggregate|aggs|histogram TYPE FIELD": _COUNT_BY,
     "distinct|uniq|unique|facet|facets|group|groupby|group-by|aggregate|aggs|histogram FIELD TYPE": _COUNT_BY,
-    "sort|order TYPE FIELD": "sql 'SELECT * FROM {TYPE} ORDER BY {FIELD} LIMIT 10'",
-    "sort|order TYPE by FIELD": "sql 'SELECT * FROM {TYPE} ORDER BY {FIELD} LIMIT 10'",
+    "sort|order TYPE ORDER": _SORT,
+    "sort|order TYPE by ORDER": _SORT,
     "sort|order TYPE": "list {TYPE} ...",
     "jq WORD TYPE": "export {TYPE} | jq -c {WORD}",
     "jq WORD FILE": "jq -c {WORD} {FILE}",
@@ -95,6 +102,9 @@ _ROWS = {
     "delete|rm DATA": f"{_DATA_IDS} {{DATA}} | {_DELETE} --cascade --allow-shrink --dry-run",
     "create|make|new table|collection|type WORD": "col init {WORD} --policy knowledge-base",
     "create|create-table|create-collection|new NEW_TYPE": "col init {NEW_TYPE} --policy knowledge-base",
+    "insert|put|add|upsert into TYPE RECORD_JSON": "put {TYPE} {RECORD_JSON} ...",
+    "insert|put|add|upsert into TYPE": f"put {{TYPE}} {_EXAMPLE}",
+    "import NEW_NAME PAGES": "collection add {PAGES} --name {NEW_NAME}",
     "create|insert|add|new TYPE": f"put {{TYPE}} {_EXAMPLE}",
     "drop|drop-table|rm|remove|delete table|collection TYPE": "col rm {TYPE}",
     "drop|drop-table|rm|rmdir TYPE": "col rm {TYPE}",
@@ -110,8 +120,9 @@ _ROWS = {
     "get TYPE AT": "get {TYPE} {AT} ...",
     "show|view|log REF": "diff {REF}~1..{REF}",
     "diff TYPE ID": "log {TYPE} {ID}",
-    "diff TYPE": "diff --stat",
-    "diff REF TYPE": "diff {REF} --stat",
+    "diff TYPE": "diff -- {TYPE} ...",
+    "diff REF TYPE": "diff {REF} -- {TYPE} ...",
+    "diff RANGE TYPE": "diff {RANGE} -- {TYPE} ...",
     "diff REF TYPE ID": "log {TYPE} {ID}",
     "blame|annotate FILE": "git blame {FILE}",
     "log|history FILE": "git log --oneline -n 10 -- {FILE}",
@@ -179,9 +190,9 @@ _NEAR = 0.8
 _GROUPS = ("graph", "col", "memory", "policy", "index", "tenant", "serve")
 _VALUED = ("--limit", "--where", "-w", "--fields", "--format", "--at", "--since", "--depth", "--scope", "--branch")
 """Options that have a value wherever they stand."""
-_AFTER_OPTIONS = frozenset(["NUMBER", "FIELD", "FIELDS"])
+_AFTER_OPTIONS = frozenset(["NUMBER", "FIELD", "FIELDS", "ORDER"])
 """What a word is not that stands behind an option which is left out."""
-_FLAGS = ("--dry-run", "--merge", "--json", "--full")
+_FLAGS = ("--dry-run", "--merge", "--json", "--full", "--stat")
 """Options that have none; the first is kept wherever it stands."""
 _NOT_SHELL = ("git ", "jq ", "env ")
 _Value = str | tuple[str, ...]
@@ -199,7 +210,7 @@ def rewrite(ctx: click.Context, args: Sequence[str]) -> Iterator[Line | str]:
     """The lines that a line of another program may mean here, the likeliest first; a pipe or a command of git as a text."""
     meanings: list[Line | str] = []
     matcher = _Matcher(ctx)
-    for plain, options in _iter_readings(args):
+    for plain, options in _iter_readings([word for word in args if word]):
         is_whole = len(plain) + len(options) == len(args)
         for row in _TABLE:
             if not is_whole and not _AFTER_OPTIONS.isdisjoint(row.pattern):
@@ -244,7 +255,12 @@ def _split_options(args: Sequence[str], has_value: Callable[[str], bool]) -> tup
 
 def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | str | None:
     """The line of a row; None where a value lacks that it needs."""
-    keeps_options = meaning.endswith("...")
+    keeps_options, limit, condition = (
+        meaning.endswith("..."),
+        *(find_first_value(options, n) for n in (LIMITS, CONDITIONS)),
+    )
+    values = {**values, "WHERE": f" WHERE {condition}" if condition else "", "ROWS": limit if limit.isdigit() else "10"}
+    values["LIMIT"] = f" LIMIT {limit}" if limit.isdigit() else ""
     template = meaning.removesuffix("...")
     if re.search(r" [|>] ", template) or template.startswith(_NOT_SHELL):
         if template.startswith("git ") and (base := values.get("BASE")):
@@ -269,8 +285,13 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
             line.append(word.format(*values["WORDS"], **values))
         except KeyError:
             return None
-    is_trial = "--dry-run" in options and "--dry-run" not in line
-    return [*line, *(options if keeps_options else ["--dry-run"] if is_trial else ())]
+    form = find_option_value(options, "--format")
+    kept = [
+        *(["--dry-run"] if "--dry-run" in options and "--dry-run" not in line else ()),
+        *(["--format", form] if form else ()),
+    ]
+    at = line.index("--") if "--" in line else len(line)
+    return [*line[:at], *(options if keeps_options else kept), *line[at:]]
 
 
 def _quote(value: _Value) -> str:
@@ -335,6 +356,7 @@ class _Matcher:
                 if edge.kind == "edge" and pairs[0][0] in edge.from_types and pairs[1][0] in edge.to_types:
                     values["EDGE"] = edge.name
         elif "EDGE_TYPE" in values and "WORD2" in values:
+            values["PAIR"] = json.dumps([values["WORD"], values["WORD2"]], ensure_ascii=False)
             values["ENDS"] = json.dumps({"from": values["WORD"], "to": values["WORD2"]}, ensure_ascii=False)
         if "DATA" in values and "TYPE" not in values:
             stem = Path(str(values["DATA"])).stem
@@ -364,6 +386,30 @@ class _Matcher:
 
     def _read_new_type(self, word: str, values: Mapping[str, _Value]) -> str | None:
         return word if re.fullmatch(r"[A-Za-z][\w-]*", word) and self._read_type(word, values) is None else None
+
+    def _read_new_name(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        return word if re.fullmatch(r"[A-Za-z][\w-]*", word) and word not in type_names(self._ctx) else None
+
+    def _read_pages(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        """The folder of a pattern of documents that no shell has expanded."""
+        path = Path(word)
+        return (
+            str(path.parent)
+            if re.search(r"[*?]", path.name) and path.suffix not in _DATA and path.parent.is_dir()
+            else None
+        )
+
+    def _read_topic(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        """What is asked for: no name of a type."""
+        return word if word not in type_names(self._ctx) else None
+
+    def _read_range(self, word: str, values: Mapping[str, _Value]) -> str | None:
+        versions = re.split(r"\.\.\.?", word)
+        return (
+            word
+            if len(versions) == 2 and all(self._read_ref(version or "HEAD", values) for version in versions)
+            else None
+        )
 
     def _read_edge_type(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return next((kind.name for kind in base_types(self._ctx) if kind.kind == "edge" and kind.name == word), None)
@@ -447,6 +493,12 @@ class _Matcher:
             return None
         kind, condition = str(values["AT_TYPE"]), f"{word} IS NOT NULL"
         return word if not kind or find_fitting_type(self._ctx, [kind], condition) == (kind, condition) else None
+
+    def _read_order(self, word: str, values: Mapping[str, _Value]) -> str | None:
+        """A field, and how it is ordered."""
+        field, _, direction = word.partition(" ")
+        fits = direction.lower() in ("", "asc", "desc") and (field == "__updated_at" or self._read_field(field, values))
+        return word if fits else None
 
     def _read_fields(self, word: str, values: Mapping[str, _Value]) -> str | None:
         names = word.split(",")

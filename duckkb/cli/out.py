@@ -61,13 +61,20 @@ def lines(
             _print_rows(formats.ROWS[form], record_list, names)
 
 
-def raise_no_results(whole: Mapping[str, Any], message: str, suggestion: str) -> NoReturn:
-    """Raise `errors.NotFound` (E_NO_RESULTS); with --format json, print the empty `whole` answer first."""
+def raise_no_results(
+    whole: Mapping[str, Any], message: str, suggestion: str, correction: tuple[str, str] | None = None
+) -> NoReturn:
+    """Raise `errors.NotFound` (E_NO_RESULTS); with --format json, print the empty `whole` answer first.
+
+    `correction` is a word of the line, and what it should be, as `errors.DuckkbError` has it.
+    """
     from duckkb.errors import NotFound
 
     if wants_json():
         emit(whole)
-    raise NotFound(message, code="E_NO_RESULTS", suggestion=suggestion)
+    error = NotFound(message, code="E_NO_RESULTS", suggestion=suggestion)
+    error.correction = correction
+    raise error
 
 
 def _add_commit(line: Mapping[str, Any]) -> Mapping[str, Any]:

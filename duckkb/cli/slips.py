@@ -6,7 +6,7 @@ from typing import Any
 import click
 from msgspec import Struct
 
-from duckkb.cli.line_words import is_query
+from duckkb.cli.line_words import GROUPS, is_query
 
 
 def _build_word_index(words_by_meaning: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
@@ -144,6 +144,8 @@ def near_options(problem: click.NoSuchOption) -> list[str]:
         return ["propose --branch"]
     import difflib
 
+    if problem.option_name in GROUPS:  # is like `--kb`, and no slip of that
+        return []
     names = [name for name in problem.possibilities or () if name != "--help"]
     return difflib.get_close_matches(problem.option_name, names, 2, _NEAR)
 
@@ -192,5 +194,6 @@ class Group(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
-            raise NoSuchVerb(args[0], self.list_commands(ctx), ctx, OF_GROUPS.get(args[0], ()))
+            of_proposals = VERBS.get(args[0], ()) if ctx.info_name == "propose" else ()
+            raise NoSuchVerb(args[0], self.list_commands(ctx), ctx, (*of_proposals, *OF_GROUPS.get(args[0], ())))
         return super().resolve_command(ctx, args)

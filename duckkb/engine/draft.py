@@ -5,6 +5,7 @@ An edge has one identity: an end is written without its type where that is clear
 ambiguous.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 
 from duckkb.errors import Conflict, DuckkbError, Finding, NotFound, Refused, StateError, shell_word
 from duckkb.ontology.model import EdgeType, NodeType, RecordType
+from duckkb.ontology.names import nearest
 from duckkb.records import (
     CREATED_AT,
     FROM,
@@ -34,6 +36,11 @@ from duckkb.truth.files import ids
 from duckkb.truth.files.line import etag
 from duckkb.truth.files.part import StoredRow
 from duckkb.truth.files.tree import Ambiguous, Tree, bare_end, end_identity
+
+_MOST_COMPARED = 10_000
+_SHORTEST_BEGINNING = 3
+_DIGITS = re.compile(r"\d+")
+"""A base with more records of a type names no near one; a shorter word is the beginning of too many."""
 
 
 class Given(Struct, frozen=True):
@@ -262,7 +269,7 @@ def _delete(request: Delete, state: Drafting) -> Draft:
     for identity in dict.fromkeys(request.identities):
         stored_row = state.tree.get(kind, identity)
         if stored_row is None:
-            state.findings.append(make_not_found_finding(kind, identity))
+            state.findings.append(make_not_found_finding(kind, identity, state.tree))
         elif problem := _check_precondition(kind, Given(identity, {}, etag=request.etag), state.tree):
             state.findings.append(problem)
         else:
@@ -277,11 +284,25 @@ def _delete(request: Delete, state: Drafting) -> Draft:
     return Draft(Changeset(tuple(changes)), tuple((kind, row.record.identity) for row in rows))
 
 
-def make_not_found_finding(kind: RecordType, identity: Identity) -> Finding:
+def make_not_found_finding(kind: RecordType, identity: Identity, tree: Tree) -> Finding:
+    name, near = identity_text(identity), find_near_identity(kind, identity, tree)
+    message = f"no {kind.name} {name}" + (f"; did you mean {near}?" if near else "")
+    remedy = f"duckkb get {shell_word(kind.name)} {shell_word(near)}" if near else f"duckkb list {kind.name}"
+    return Finding("E_NOT_FOUND", message, remedy=remedy, type=kind.name, identity=name)
+
+
+def find_near_identity(kind: RecordType, identity: Identity, tree: Tree) -> str:
+    """Return the identity of a record that begins like a missing one or is spelt nearly so; empty where none is near."""
+    if isinstance(kind, EdgeType) or tree.count(kind) > _MOST_COMPARED:
+        return ""
     name = identity_text(identity)
-    return Finding(
-        "E_NOT_FOUND", f"no {kind.name} {name}", remedy=f"duckkb list {kind.name}", type=kind.name, identity=name
+    numbers = _DIGITS.findall(name)  # `part-2` is no slip of `part-1`
+    known = [identity_text(row.record.identity) for row in tree.iter_by_identity(kind)]
+    known = [text for text in known if _DIGITS.findall(text)[: len(numbers)] == numbers]
+    longer = (
+        text for text in known if len(name) >= _SHORTEST_BEGINNING and text.casefold().startswith(name.casefold())
     )
+    return next(longer, nearest(name, known) or "")
 
 
 def _find_edges(
@@ -307,7 +328,8 @@ def _rename(request: Rename, state: Drafting) -> Draft:
     kind, tree = request.kind, state.tree
     stored_row = tree.get(kind, request.old)
     if stored_row is None:
-        raise NotFound(make_not_found_finding(kind, request.old).message, suggestion=f"duckkb list {kind.name}")
+        missing = make_not_found_finding(kind, request.old, tree)
+        raise NotFound(missing.message, suggestion=missing.remedy)
     if request.new == request.old:
         return Draft(Changeset(), ((kind, request.new),), 1)
     if tree.get(kind, request.new) is not None:

@@ -94,9 +94,9 @@ def _filter_only(ask: Intent, limit: int) -> Plan:
 
 def _build_empty_refusal(kinds: Sequence[RecordType]) -> UsageError:
     """Return the refusal of an empty question, which says what these types can be asked."""
-    name, by_filter = kinds[0].name if len(kinds) == 1 else "TYPE", "-w \"FIELD = 'value'\""
+    name, by_filter = kinds[0].name if len(kinds) == 1 else "all", "-w \"FIELD = 'value'\""
     if any(kind.has_text_vectors or kind.full_text for kind in kinds):
-        return UsageError("give a query, a filter, or both", suggestion=f'duckkb find {name} "a question" {by_filter}')
+        return UsageError("give a query, a filter, or both", suggestion=f'duckkb find {name} "a question"')
     if any(kind.vectors for kind in kinds):
         return UsageError(
             "give a vector, a filter, or both", suggestion=f"duckkb find {name} --vector FILE {by_filter}"

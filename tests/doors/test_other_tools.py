@@ -48,6 +48,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+OF_ONE = "sql \"SELECT topic, count(*) AS count FROM faq WHERE id = 'f2' GROUP BY topic ORDER BY count DESC\""
 LINES = [
     # a line, the command that it leads to, and what that prints
     ("faq", "list faq", '"f1"'),
@@ -101,6 +102,59 @@ LINES = [
     ("jq .topic faq", "export faq | jq -c .topic", '"billing"'),
     ("psql -c 'select 1 AS n'", "sql 'select 1 AS n'", '{"n":1}'),
     ("exec faq", "sql 'SELECT * FROM faq LIMIT 10'", '"f1"'),
+    ("count faq --by topic -w \"id = 'f2'\"", OF_ONE, '"topic":"api","count":1'),
+    ("count faq --group-by topic -w \"id = 'f2'\" --format csv", OF_ONE + " --format csv", "api,1"),
+    ("list faq -w \"id = 'f2'\" --group-by topic", OF_ONE, '"topic":"api","count":1'),
+    ("group faq topic -w \"id = 'f2'\"", OF_ONE, '"topic":"api","count":1'),
+    (
+        "count faq --by topic --at HEAD~1",
+        "list faq --at 'HEAD~1' --fields topic -l 1000000 | jq",
+        '"topic":"pay","count":1',
+    ),
+    (
+        "list faq -w \"id > 'a'\" --order-by 'topic desc' -l 1",
+        "sql \"SELECT * FROM faq WHERE id > 'a' ORDER BY topic DESC LIMIT 1\"",
+        '"billing"',
+    ),
+    ("list faq --sort -topic -l 1", "sql 'SELECT * FROM faq ORDER BY topic DESC LIMIT 1'", '"billing"'),
+    ("find faq refund -m --sort id -l 2", "find faq refund -m -l 2 | jq -sc 'sort_by(.id)[]'", '"f2"'),
+    ("find 'kafka lag' -m -l 2", "find all 'kafka lag' -m -l 2", "lag.md"),
+    ("find refund -l 9 --fields topic", "find all refund -l 9 --fields topic", '"f1"'),
+    ("find nosuch refund -m -l 9", "find all refund -m -l 9", '"f1"'),
+    ("find faq", "list faq", '"f1"'),
+    ("find faq '' -l 1", "list faq -l 1", '"f1"'),
+    ("log faq f1 -n 1", "log faq f1 | head -n 1", '"commit"'),
+    ('select "* from faq limit 1"', "sql 'select * from faq limit 1'", '"f1"'),
+    ('select "id from faq"', "sql 'select id from faq'", '"f1"'),
+    ('select "id" "from faq"', "sql 'select id from faq'", '"f1"'),
+    ('select count "x from y"', "sql 'select count x from y'", ""),
+    ("graph path tickets T-1 T-2", "graph path tickets T-1 tickets T-2", ""),
+    ("graph neighbors filed_by T-1", "graph neighbors tickets T-1", '"C-1"'),
+    ("delete filed_by T-1 C-1", 'delete filed_by \'["T-1", "C-1"]\'', '"deleted":1'),
+    ("log filed_by T-1 C-1", 'log filed_by \'["T-1", "C-1"]\'', '"commit"'),
+    ("delete filed_by T-1", "list filed_by -w", '"C-1"'),
+    ("diff HEAD~1..HEAD faq", "diff 'HEAD~1..HEAD' -- faq", "faq f1"),
+    ("diff faq", "diff -- faq", ""),
+    ("get faq f1 --at yesterday", "git log --oneline -n 10", ""),
+    ("get faq f1 --at deadbeef", "git log --oneline -n 10", ""),
+    ("check --fix", "fmt", ""),
+    ("insert into faq", 'put faq \'{"id": "..."}\' --dry-run', '"..."'),
+    ('insert into faq \'{"id": "x"}\'', 'put faq \'{"id": "x"}\'', '"inserted":1'),
+    ("put faq id=f1 topic=x", 'put faq \'{"id": "f1", "topic": "x"}\' --merge', '"updated":1'),
+    ('put faq --merge \'{"id": "f1" "topic": "x"}\'', 'put faq \'{"id": "f1", "topic": "x"}\' --merge', '"updated":1'),
+    ("propose put faq id=f1 topic=x", 'propose put faq \'{"id": "f1", "topic": "x"}\' --merge', '"branch"'),
+    ('propose put faqs \'{"id": "f1"}\' --merge', 'propose put faq \'{"id": "f1"}\' --merge', '"branch"'),
+    ("propose put faq </dev/null", 'propose put faq \'{"id": "..."}\' --dry-run', '"..."'),
+    (
+        "propose --branch b edit faq f1 topic=z",
+        'propose --branch b put faq \'{"id": "f1", "topic": "z"}\' --merge',
+        '"b"',
+    ),
+    ("propose put faq f1 topic=z", 'propose put faq \'{"id": "f1", "topic": "z"}\' --merge', '"branch"'),
+    ("propose delete faq", "list faq", '"f1"'),
+    ("propose 'mend the refunds'", "propose -m 'mend the refunds' put", '"..."'),
+    ("import docs '../papers/*.md'", "collection add ../papers --name docs", '"docs"'),
+    ("import docs ../papers/a.md", "collection add ../papers --name docs", '"docs"'),
     ("show_tables_of faq", "find all 'show_tables_of faq'", ""),
     ("list types", "schema", '"faq"'),
     ("list collections", "col list", '"faq"'),
@@ -223,6 +277,24 @@ def test_a_line_that_is_to_be_tried_leads_to_a_command_that_writes_nothing(
     assert meant in command
     run_script(command, root)
     assert "data/" not in git(root, "status", "--porcelain")
+
+
+@pytest.mark.parametrize(
+    ("line", "lost"),
+    [
+        ("find faq refund --sort topic --format table", "--format table"),
+        ("check -w \"id = 'f1'\"", "id = 'f1'"),
+        ("blame faq f1 --at HEAD~1", "HEAD~1"),
+        ("propose merge --branch fix put", "propose"),
+    ],
+)
+def test_a_command_that_would_lack_what_the_line_asks_for_is_not_suggested(whole: Path, line: str, lost: str) -> None:
+    command = run_script(f"duckkb {line}", whole / "kb").stderr.strip().rpartition("try: ")[2]
+    assert lost in command or command.endswith("--help") or command == "duckkb branches", command
+
+
+def test_an_option_that_groups_is_not_taken_for_the_base(whole: Path) -> None:
+    assert "Did you mean" not in run_script("duckkb count faq --by topic", whole / "kb").stderr
 
 
 def test_the_base_that_a_line_names_is_in_the_pipe_and_in_the_command_of_git(whole: Path) -> None:

@@ -190,12 +190,21 @@ LINES = [
     ("delete -f notes", "list notes"),
     ("apply -f a.patch", "apply a.patch"),
     ("edit notes wal", 'put notes \'{"id": "wal"}\' --merge'),
-    ("count notes --by author", "sql 'SELECT author, count(*) AS count FROM notes GROUP BY author'"),
+    (
+        "count notes --by author",
+        "sql 'SELECT author, count(*) AS count FROM notes GROUP BY author ORDER BY count DESC'",
+    ),
     ("rows notes", "list notes"),
     ("find notes -i crash", "find notes crash"),
     ("get notes wal --history", "log notes wal"),
     ("update notes wal topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
     ("update notes wal --set topic=pay", 'put notes \'{"id": "wal", "topic": "pay"}\' --merge'),
+    ('put notes \'{"id": "new" "ok": true}\'', 'put notes \'{"id": "new", "ok": true}\''),
+    ("sql 'SHOW COLUMNS FROM notes'", "sql 'DESCRIBE notes'"),
+    ("sql '\\d notes'", "sql 'DESCRIBE notes'"),
+    ("sql notes", "sql 'DESCRIBE notes'"),
+    ("sql 'select author, count(*) from notes'", "sql 'select author, count(*) from notes GROUP BY ALL'"),
+    ("sql 'select id from note limit 1'", "sql 'select id from notes limit 1'"),
     ("put notes {id: new, ok: true}", 'put notes \'{"id": "new", "ok": true}\''),
     ("put notes {id new", 'put notes \'{"id": "..."}\' --dry-run'),
     ("put notes \"{'id': 'new', 'is': None}\"", 'put notes \'{"id": "new", "is": null}\''),
@@ -213,6 +222,54 @@ def test_a_slip_on_the_command_line_is_answered_with_the_line_as_it_should_be(
     assert [word for word in advised if word != "--json"] == ["duckkb", *shlex.split(meant.removesuffix(" --json"))]
     if not {"nobody", "apply", "pr", "index", "vector", "propose", "query", "memory"} & {*slip.split()}:
         assert run_in(base, advised[1:]).code == 0
+
+
+@pytest.mark.parametrize(
+    ("slip", "meant"),
+    [
+        ("get notes WAL", "get notes wal"),
+        ("get notes othe", "get notes other"),
+        ("get notes/othe --full", "get notes other"),
+        ("blame notes othe", "blame notes other"),
+        ("log notes othe", "log notes other"),
+        ("delete notes othe", "get notes other"),
+        ("rename notes othe another", "get notes other"),
+        ("get notes wal2", "list notes"),
+        ("get notes w", "list notes"),
+        ("find notes -w \"author = 'ann' AND year > 3000 AND flag\" -l 3", "find notes -w \"author = 'ann'\" -l 3"),
+        (
+            "find notes crash -w \"year BETWEEN 1 AND 2030 AND author = 'no'\"",
+            'find notes crash -w "year BETWEEN 1 AND 2030"',
+        ),
+        ("find notes crash -w \"(author = 'no' OR year < 1)\" -l 2", "find notes crash -l 2"),
+    ],
+)
+def test_a_name_or_a_filter_that_no_record_has_leads_to_what_there_is(base: Path, slip: str, meant: str) -> None:
+    ran = run_in(base, shlex.split(slip))
+    assert ran.code == 1 and ran.out == ""
+    command = ran.err.strip().rpartition("try: ")[2]
+    assert shlex.split(command) == ["duckkb", *shlex.split(meant)]
+    assert meant.startswith(("blame", "log")) or run_in(base, shlex.split(command)[1:]).code == 0
+
+
+def test_who_finds_nothing_is_told_which_condition_takes_the_last_record(base: Path) -> None:
+    ran = run_in(base, ["find", "notes", "-w", "author = 'ann' AND year > 3000"])
+    assert "of 1 with author = 'ann' none has year > 3000" in ran.err
+
+
+def test_a_broken_file_leads_to_the_line_to_mend_and_a_lone_document_to_a_folder(tmp_path: Path) -> None:
+    root = make_base(tmp_path / "kb", "global: {embedding_model: none}\n")
+    (root / "bad.csv").write_text('id,a\n1,"x\n')
+    (root / "bad.json").write_text('[{"id": "1"}{"id": "2"}]')
+    for file, line in (("bad.csv", 2), ("bad.json", 1)):
+        ran = run_script(f"duckkb import new {file}", root)
+        assert f"mend {file}:{line}, then run `duckkb import new {file}` again" in ran.stderr
+    (root / "page.md").write_text("# Page\n")
+    command = run_script("duckkb import pages page.md", root).stderr.strip().rpartition("try: ")[2]
+    done = run_script(command, root)
+    assert '"documents":1' in done.stdout, (command, done.stderr)
+    assert run_in(root, ["update"]).code == 0
+    assert "Page" in run_in(root, ["get", "pages", "pages/page.md"]).out  # as `ls` prints it
 
 
 def test_the_message_and_the_command_to_try_name_the_same(base: Path) -> None:
@@ -467,7 +524,7 @@ def test_a_filter_names_the_case_in_which_records_have_its_text(base: Path) -> N
         ran = run_in(base, ["find", "plans", "-w", where, "--json"])
         (notice,) = (notice for notice in ran.line["notices"] if notice["code"] == "W_NO_VALUE")
         assert ran.code == 1 and "some have" in notice["message"]
-        assert ran.error["suggestion"] == f"duckkb find plans {notice['remedy']}"
+        assert ran.error["suggestion"] == f"duckkb find plans {notice['remedy']} --json"
         assert run_in(base, shlex.split(ran.error["suggestion"])[1:]).line["id"] in ("c0", "c1")
     for where in ("meta.plan = 'PRO' AND id = 'x'", "meta.plan = 'Pro' AND id = 'x'", "lower(id) = 'C0'"):
         said = run_in(base, ["find", "plans", "-w", where]).err

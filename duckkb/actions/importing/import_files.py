@@ -100,7 +100,12 @@ def import_files(
                 receipt = store(base, replace(wish, given=new_records), options)
         except InvalidRecord as problem:
             lacks_identity = any(finding.code == "E_IDENTITY" for finding in problem.findings)
-            if lacks_identity and (command := fields.key_command()):
+            broken = next((finding for finding in problem.findings if finding.code in ("E_ROWS", "E_JSON")), None)
+            if broken is not None:  # of the file, whatever the type is
+                problem.suggestion = f"mend {broken.place}, then run `{request.command()}` again"
+            elif kind.kind == "node" and kind.source is not None:
+                problem.suggestion = f"duckkb collection show {kind.name}"
+            elif lacks_identity and (command := fields.key_command()):
                 problem.suggestion = command
             raise
     refuse_nothing(target, request, fields.records)
@@ -190,7 +195,7 @@ class _ImportSource:
         if request.records is not None:
             self._form = "json"
         if self._form in ("csv", "jsonl") and Path(path).suffix.lower() in _DOCUMENTS:
-            raise _refuse_documents(base, f"{path} is a document", Path(path).parent)
+            raise _refuse_documents(base, f"{path} is a document", Path(path).parent, request.type, Path(path))
         if self._form == "csv":
             if b"\0" in head and not self._encoding.startswith(("utf-16", "utf-32")):
                 raise UsageError(
@@ -264,15 +269,25 @@ class _ImportSource:
         text.detach()
 
 
-def _refuse_documents(base: Base, message: str, folder: str | Path, name: str = "") -> UsageError:
+def _refuse_documents(
+    base: Base, message: str, folder: str | Path, name: str = "", file: Path | None = None
+) -> UsageError:
     """The error for files that are documents, with the command that makes a collection of them, or reads again the one that
-    has this `name`."""
+    has this `name`. A `file` beside collections gets a folder of its own, as no two collections have files of each other."""
     kind = base.ontology.find(name) if name else None
     is_new = kind is None or not base.tree.count(kind)
     has_name = name and is_new and is_policy_name(name) and name != Path(folder).resolve().name
     suggestion = f"duckkb collection add {shell_word(str(folder))}" + (f" --name {name}" if has_name else "")
+    around = Path(folder).resolve()
+    folders = {base.root / node.source.path: node.name for node in base.ontology.nodes.values() if node.source}
     if kind is not None and kind.kind == "node" and kind.source is not None:
         suggestion = f"duckkb update {kind.name}"
+    elif file is not None and (
+        inner := next((name for path, name in folders.items() if around.is_relative_to(path)), "")
+    ):
+        suggestion = f"duckkb update {inner}"
+    elif file is not None and base.root.is_relative_to(around):
+        suggestion = f"mkdir -p {name} && cp {shell_word(str(file))} {name}/ && duckkb collection add {name}"
     return UsageError(
         f"{message}; a document collection has the files of a folder as records",
         code="E_PATH",

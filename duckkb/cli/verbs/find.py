@@ -1,5 +1,6 @@
 """The verbs find, pack, ask, sql, graph and embed: questions."""
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from duckkb.actions.registry.record_lines import (
 )
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
+from duckkb.cli.line_words import split_conditions
 from duckkb.cli.lines import list_known_columns, project, project_listed
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, end, group, open_named_base, verb
@@ -77,11 +79,11 @@ def find_command(
         result = kb.find(type_name, query, vector=near, **how)
         if not result:
             out.tell(result.notices)
-            out.raise_no_results(
-                result_object(result, []),
-                "no results",
-                _suggest_filter(type_name, query, result.notices) or _suggest_wider(type_name, query, how["where"]),
-            )
+            message, better = _describe_last_condition(kb, type_name, how["where"])
+            better = _find_meant_filter(result.notices) or better
+            wider = _suggest_wider(type_name, query, how["where"])
+            correction = (str(how["where"]), better) if better else None
+            out.raise_no_results(result_object(result, []), message, wider, correction)
         origins = kb.provenance.list_origins(result) if provenance else ()
         hit_pairs = hit_lines(result, origins, full=full)
         for _, form in hit_pairs if no_chunk else ():
@@ -217,11 +219,20 @@ def neighbors_command(
         printed.notice("W_TRUNCATED", f"stopped at {len(result.records)} records", f"raise --limit{on}")
 
 
-def _suggest_filter(type_name: str, query: str | None, notices: "Sequence[Notice]") -> str:
-    """Return the search with the filter that a notice takes to be meant; empty without one."""
+def _find_meant_filter(notices: "Sequence[Notice]") -> str:
+    """Return the filter that a notice takes to be meant; empty without one."""
     option = next((notice.remedy for notice in notices if notice.remedy.startswith("-w ")), "")
-    words = (type_name,) if query is None else (type_name, query)
-    return f"duckkb find {' '.join(map(shell_word, words))} {option}" if option else ""
+    return shlex.split(option)[1] if option else ""
+
+
+def _describe_last_condition(kb: "KnowledgeBase", type_name: str, condition: str | None) -> tuple[str, str]:
+    """Return which condition of several takes the last record, and the filter without it and those behind it."""
+    conditions = split_conditions(condition or "") if type_name != "all" else []
+    for at in range(len(conditions) - 1, 0, -1):
+        before = " AND ".join(conditions[:at])
+        if count := kb.list(type_name, where=before, limit=1).total:
+            return f"no results: of {count:,} with {before} none has {conditions[at]}", before
+    return "no results", ""
 
 
 def _suggest_wider(type_name: str, query: str | None, condition: str | None) -> str:

@@ -190,7 +190,12 @@ class Observation:
         ]
         extra = frozenset(shapes).difference(columns)
         shown_by = f"duckkb {'col show' if self._kind.is_collection else 'schema'} {self._kind.name}"
-        return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by, self._paths_to)
+        return Columns(self._kind.name, tuple(business), self._kind.kind == "edge", extra, shown_by, self._find_paths)
+
+    def _find_paths(self, name: str) -> Sequence[str]:
+        """Return the fields that a name may mean: of `id` the key of the type, else those inside of others."""
+        keys = self._kind.identity_fields
+        return keys if name.casefold() == "id" and len(keys) == 1 else self._paths_to(name)
 
     def _is_column(self, name: str, shapes: set[str]) -> bool:
         """Return whether an undeclared field is a column: by policy all are, all without nested values, or the

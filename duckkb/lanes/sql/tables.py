@@ -231,6 +231,8 @@ def size_lists(statement: str) -> str:
     )
 
 
+_OF_AGGREGATES = re.compile(r"(?i)\bselect\b[^()]*,.*\b(?:count|sum|avg|min|max)\s*\(.*\bfrom\b", re.DOTALL)
+_OF_GROUPS = re.compile(r"(?i)\bgroup\s+by\b")
 _OF_NUMBERS = {
     "sum",
     "avg",
@@ -282,7 +284,13 @@ def _translate_refusals(code: str, tables: Collection[str] = (), statement: str 
                 advice = "CAST(FIELD AS HUGEINT) beside whole numbers, or CAST(FIELD AS DOUBLE) if the nearest double will do"
             case "fit":
                 message = f"The {subject} does not fit the tables: check column names, types and arguments."
-                if error.name:
+                if _OF_AGGREGATES.search(statement) and not _OF_GROUPS.search(statement):
+                    message = f"The {subject} has columns beside an aggregate: name them in GROUP BY."
+                    grouped = re.sub(
+                        r"(?i)(?=\s+(?:ORDER\s+BY|LIMIT)\b|\s*;?\s*$)", " GROUP BY ALL", statement, count=1
+                    )
+                    advice = f"duckkb sql {shell_word(grouped)}"
+                elif error.name:
                     message, advice = _describe_type_error(subject, error.name, statement, advice)
                 elif SEARCH_INDEX in tables and _OF_ARRAYS.search(statement):
                     message = f"The {subject} compares vectors of several lengths, or there are none."

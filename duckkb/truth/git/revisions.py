@@ -8,6 +8,7 @@ that side.
 
 import os
 import posixpath
+import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -108,11 +109,15 @@ def _build_empty_error(name: str) -> StateError:
     return StateError(message, code="E_REVISION", suggestion="`git add` and `git commit` the files")
 
 
+_OF_COMMITS = re.compile(r"^[0-9a-f]{6,40}$|[~^@{]|\d{4}-\d\d|yesterday|today|now|ago|last")
+"""Names that are no branch: a commit, one before another, or a time."""
+
+
 def _build_unknown_error(root: Path, name: str) -> StateError:
     if repository_of(root).is_shallow:
         message = f"git knows no revision {name!r} here: this clone is shallow, and has the newest history alone"
         return StateError(message, code="E_REVISION", suggestion=_DEEPEN)
-    hint = "git branch -a"
+    hint = "git log --oneline -n 10" if _OF_COMMITS.search(name) else "git branch -a"
     return StateError(f"git knows no revision {name!r} here", code="E_REVISION", suggestion=hint)
 
 

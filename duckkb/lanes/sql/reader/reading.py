@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any
 
-from duckkb.errors import FilterError
+from duckkb.errors import FilterError, shell_word
 from duckkb.lanes.sql.columns import Columns
 from duckkb.lanes.sql.kinds import is_list
 from duckkb.lanes.sql.reader import allowed, functions, json_order
@@ -209,7 +209,7 @@ class TreeReader:
         columns = None
         if name.casefold() not in scope.queries:
             if name.casefold() not in self._known:
-                raise _build_table_error(name, self._known)
+                raise _build_table_error(name, self._known, self._source.text)
             self.tables.add(name.casefold())
             columns = None if self._again else self._known[name.casefold()]()
         scope.add(table.get("alias") or name, None if table.get("column_name_alias") else columns)
@@ -529,12 +529,13 @@ def _is_structure(node: Node) -> bool:
     return node.get("function_name", "").lower() in ("row", "struct_pack", "map", "list_histogram")
 
 
-def _build_table_error(name: str, tables: Iterable[str]) -> FilterError:
+def _build_table_error(name: str, tables: Iterable[str], statement: str) -> FilterError:
     near = get_close_matches(name.casefold(), sorted(tables), n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else "."
+    better = re.sub(rf"(?i)(?<=from )'?{re.escape(name)}\b'?", near[0], statement) if near else statement
     return FilterError(
         f"No runtime table {name!r}{hint}",
         code="E_SQL",
-        suggestion='duckkb sql "SHOW TABLES"',
+        suggestion=f"duckkb sql {shell_word(better)}" if near and better != statement else 'duckkb sql "SHOW TABLES"',
         details={"construct": "table", "table": name},
     )

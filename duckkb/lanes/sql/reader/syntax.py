@@ -22,6 +22,11 @@ MAX_DEPTH = 40
 MAX_ITEMS = 1000
 
 _HEAD = "SELECT 1 FROM __t WHERE "
+_OF_COLUMNS = re.compile(
+    r"(?:show\s+(?:full\s+)?(?:columns|fields)\s+(?:from|in)|\\d\+?|\.schema|desc(?:ribe)?\s+table)\s+(\w+)\s*;?|(\w+)",
+    re.I,
+)
+"""What other programs call the columns of a table; a word alone is a table."""
 _NOTHING_BEHIND = re.compile(r"([-=<>~!+*/%|&^@]+)\s*\)?\s*$")
 _PLAIN = {"select_list", "from_table", "where_clause", "type", "aggregate_handling", "cte_map"}
 
@@ -125,6 +130,8 @@ def _build_syntax_error(source: Source, answer: Node) -> FilterError:
     where = f" at character {position}" if position else ""
     advice = "check quotes, brackets and operators; strings take single quotes, odd field names double ones"
     word, _, tail = source.text.strip().partition(" ")
+    if not source.is_filter and (table := _OF_COLUMNS.fullmatch(source.text.strip())):
+        advice = f'duckkb sql "DESCRIBE {table[1] or table[2]}"'
     near = get_close_matches(word.upper(), ("SELECT", "SHOW", "DESCRIBE", "WITH"), 1, 0.7)
     if not source.is_filter and near and near[0] != word.upper():
         advice = f"duckkb sql {shell_word(f'{near[0]} {tail}')}"
