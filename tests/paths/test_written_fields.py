@@ -52,10 +52,10 @@ def test_a_field_that_nearly_has_the_name_of_another_is_said(notes: Path, record
 def test_a_collection_knows_the_names_that_its_records_have(tmp_path: Path) -> None:
     with duckkb.open(make_base(tmp_path / "kb", WORDS_ONLY)) as kb:
         kb.collections.init("logs", policy="structured-logs")
-        assert codes(kb.put("logs", {"author": "ann", "field1": 1})) == [], "the first of all names them"
-        assert codes(kb.put("logs", {"autor": "ann"})) == ["W_FIELD"]
-        assert codes(kb.put("logs", {"autor": "ann"})) == [], "from then on there is such a field"
-        assert codes(kb.put("logs", {"field2": 1})) == []
+        assert codes(kb.put("logs", {"id": "1", "author": "ann", "field1": 1})) == [], "the first of all names them"
+        assert codes(kb.put("logs", {"id": "2", "autor": "ann"})) == ["W_FIELD"]
+        assert codes(kb.put("logs", {"id": "3", "autor": "ann"})) == [], "from then on there is such a field"
+        assert codes(kb.put("logs", {"id": "4", "field2": 1})) == []
 
 
 @pytest.fixture
