@@ -49,19 +49,7 @@ from duckkb.ontology.rules import looks_secret
 
 _MOST_SLIPS = 5
 _NEAR_HELP = 0.8
-_OF_FIND = {
-    "-m",
-    "--match",
-    "-s",
-    "--similar",
-    "-H",
-    "--hybrid",
-    "-w",
-    "--where",
-    "--fields",
-    "--filter",
-    "--provenance",
-}
+_OF_FIND = {"-m", "--match", "-s", "--similar", "-H", "--hybrid", *CONDITIONS, "--fields", "--provenance"}
 _USUAL = ("list", "show", "status", "stats", "neighbors", "create", "config", "search")
 """What a group is asked for where nobody says what: the first of these that it has, none of which changes anything."""
 _READING = {
@@ -71,21 +59,8 @@ _READING = {
         if not action.writes
         for name in (action.name.replace("_", "-"), action.name.rpartition("_")[2])
     ),
-    *(
-        "ls",
-        "embed",
-        "review",
-        "doctor",
-        "show",
-        "plan",
-        "test",
-        "verify",
-        "export",
-        "update",
-        "refresh",
-        "build",
-        *OF_DOCUMENTS,
-    ),
+    *["ls", "embed", "review", "doctor", "show", "plan", "test", "verify", "export", "update", "refresh", "build"],
+    *OF_DOCUMENTS,
 }
 """Verbs of which an option can be left out and nothing comes to harm."""
 _FOR_GROUPS: dict[str, list[list[str] | str]] = {"skill": ["duckkb --skill"], "propose": [["branches"]]}
@@ -126,13 +101,7 @@ def advise_refused(duckkb: click.Command, args: Sequence[str]) -> str:
     ctx = click.Context(duckkb, info_name="duckkb")
     ctx.params["kb"] = front[1] if front[:1] == ["--kb"] else None
     for meaning in _iter_rewritings(ctx, words):
-        line = [*front, *meaning] if isinstance(meaning, list) else []
-        if isinstance(meaning, str):
-            better = meaning
-        elif (slip := examine(duckkb, line)) is None:
-            better = format_command(line)
-        else:
-            better = _mend(duckkb, slip, front, meaning, _MOST_SLIPS)
+        better = _parse_meaning(duckkb, front, meaning, _MOST_SLIPS + 1)
         if better and meaning != words and not drops_words(args, better):
             return better
     return ""
@@ -142,11 +111,9 @@ def complete(args: Sequence[str], suggestion: str) -> str:
     """Add to a command what the line says of how it writes, in a proposal, merged, tried, or of how it reads."""
     proposal, words = split_proposal(split_front(args)[1])
     if re.match(r"duckkb (find|list) [^`|]*$", suggestion) and not any(map(_can_hold_secret, args)):
-        pairs = ((option, find_option_value(words, option)) for option in (*LIMITS, "--at", "--format", "--fields"))
-        kept = [
-            word for option, value in pairs if value and f" {option} " not in suggestion for word in (option, value)
-        ]
-        return " ".join([suggestion, *map(shell_word, kept)])
+        missing = [option for option in (*LIMITS, "--at", "--format", "--fields") if f" {option} " not in suggestion]
+        pairs = [(option, value) for option in missing if (value := find_option_value(words, option))]
+        return " ".join([suggestion, *(shell_word(word) for pair in pairs for word in pair)])
     match = re.match(r"((?:echo .* \| )?duckkb )(?:propose )?(?=(?:put|delete|import|rename) )", suggestion)
     if match is None or any(map(_can_hold_secret, args)):
         return suggestion
@@ -187,16 +154,19 @@ def _can_hold_secret(word: str) -> bool:
 def _mend(root: click.Command, slip: UsageSlip, front: _Line, line: _Line, most: int) -> str:
     """Return the first correction behind the options `front` that parses, after up to `most` more corrections."""
     for meaning in _iter_meanings(slip, line):
-        better = ""
-        if isinstance(meaning, str):
-            better = meaning
-        elif (next_slip := examine(root, [*front, *meaning])) is None:
-            better = format_command([*front, *meaning])
-        elif most:
-            better = _mend(root, next_slip, front, meaning, most - 1)
+        better = _parse_meaning(root, front, meaning, most)
         if better and not drops_words(line, better):
             return better
     return ""
+
+
+def _parse_meaning(root: click.Command, front: _Line, meaning: _Line | str, most: int) -> str:
+    """Return the command of a meaning that parses, after up to `most` corrections; empty where none does."""
+    if isinstance(meaning, str):
+        return meaning
+    if (slip := examine(root, [*front, *meaning])) is None:
+        return format_command([*front, *meaning])
+    return _mend(root, slip, front, meaning, most - 1) if most else ""
 
 
 def examine(root: click.Command, args: Sequence[str]) -> UsageSlip | None:
@@ -322,11 +292,8 @@ def _name_type(ctx: click.Context | None, line: _Line) -> _Line:
     words = select_arguments(ctx, line) if ctx else []
     kinds = ("all", *type_names(ctx)) if ctx else ()
     has_condition = not {*CONDITIONS, "--vector"}.isdisjoint(word.partition("=")[0] for word in line)
-    if (
-        len(words) == 2
-        and words[1] in kinds
-        and words[0] in ("get", *(["find"] if words[1] != "all" and not has_condition else []))
-    ):
+    is_whole = words[:1] == ["get"] or (words[:1] == ["find"] and words[1:] != ["all"] and not has_condition)
+    if len(words) == 2 and words[1] in kinds and is_whole:
         return replace_word(line, words[0], "list")
     if words[:1] != ["find"] or words[1:2] == [] or words[1] in kinds or len(words) > 3:
         return line

@@ -163,21 +163,6 @@ def drops_words(args: Sequence[str], command: str) -> bool:
     return not _LOOKUP.match(command) and any(wish and not re.search(pattern, command) for wish, pattern in demands)
 
 
-def split_conditions(condition: str) -> list[str]:
-    """Return the conditions that `AND` joins, outside of texts and brackets; the whole where it has `OR`."""
-    depth, pieces = 0, [""]
-    for word in re.findall(r"'(?:[^']|'')*'|\w+|\s+|.", condition, re.DOTALL):
-        depth += {"(": 1, ")": -1}.get(word, 0)
-        is_between = re.search(r"(?i)\bbetween\s+[^\s]+\s+$", pieces[-1]) is not None
-        if word.lower() == "or" and depth == 0:
-            return [condition]
-        if word.lower() == "and" and depth == 0 and not is_between:
-            pieces.append("")
-        else:
-            pieces[-1] += word
-    return [piece.strip() for piece in pieces]
-
-
 def parse_fields(words: Sequence[str]) -> dict[str, object]:
     """Parse `FIELD=VALUE` words, values as JSON where they are JSON. Raises ValueError for other words."""
     fields: dict[str, object] = {}

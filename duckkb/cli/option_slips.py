@@ -39,7 +39,7 @@ def move_to_front(option: str, slip: UsageSlip, args: Line) -> Iterator[Line]:
 def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options: Sequence[str]) -> Iterator[Line | str]:
     """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
-    value = find_option_value(args, option)
+    value, plain = find_option_value(args, option), next(drop_option(option, args), args)
     if option in (*ORDERS, *GROUPS):
         yield from _suggest_statement(option, slip, args, name)
     elif option in ("--all", "--force", "--rebuild") and slip.path == ["embed"]:
@@ -54,21 +54,18 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
         yield f"{hits} | jq -r .id | xargs -r -d '\\n' duckkb delete {shell_word(name)}"
     elif option in ("--mode", "--type", "--search-mode", "--method") and value.lower() in MODES:
         flag, verb = MODES[value.lower()]
-        (plain, *_) = [*drop_option(option, args)]
         if flag in known_options:
             at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
             yield [*plain[:at], flag, *plain[at:]]
         elif slip.path and slip.path[0] in OF_DOCUMENTS:
             yield replace_word(plain, slip.path[0], verb)
     elif option in (*LIMITS, "--max-count") and value.isdigit() and not {*LIMITS, "--top-k"} & {*known_options}:
-        yield f"{format_command(next(drop_option(option, args)))} | head -n {value}"
+        yield f"{format_command(plain)} | head -n {value}"
     elif option in ("--type", "--types", "-t") and "--label" in known_options and value:
-        (plain, *_) = [*drop_option(option, args)]
         yield f"{format_command(plain)} | jq -c {shell_word(f'select(._type == {json.dumps(value)})')}"
     elif option in ("--file", "--input", "--input-file", "-f") and "--batch" in known_options:
         yield f"duckkb put {shell_word(name)} --batch < {shell_word(value or 'FILE')}"
     elif option in ("--file", "--input", "--from", "--source", "-f", "--type", "-t") and slip.path == ["import"]:
-        (plain, *_) = [*drop_option(option, args)]
         yield [*plain, value] if option[2:4] not in ("ty", "") or option == "-f" else [plain[0], value, *plain[1:]]
 
 

@@ -24,9 +24,7 @@ from duckkb.cli.overview import BY_NAME
 from duckkb.cli.slips import OF_GIT, VERBS
 from duckkb.errors import shell_word
 
-_COUNT_BY = (
-    """sql "SELECT {FIELD}, count(*) AS count FROM {TYPE}{WHERE} GROUP BY {FIELD} ORDER BY count DESC{LIMIT}" """
-)
+_COUNT_BY = "sql 'SELECT {FIELD}, count(*) AS count FROM {TYPE}{WHERE} GROUP BY {FIELD} ORDER BY count DESC{LIMIT}'"
 _SORT = "sql 'SELECT * FROM {TYPE}{WHERE} ORDER BY {ORDER} LIMIT {ROWS}'"
 _GREP = "grep|rg|ag|ack|egrep|fgrep"
 _SEARCH = f"{_GREP}|match|lookup|search|vsearch|query"
@@ -104,7 +102,7 @@ _ROWS = {
     "create|create-table|create-collection|new NEW_TYPE": "col init {NEW_TYPE} --policy knowledge-base",
     "insert|put|add|upsert into TYPE RECORD_JSON": "put {TYPE} {RECORD_JSON} ...",
     "insert|put|add|upsert into TYPE": f"put {{TYPE}} {_EXAMPLE}",
-    "import NEW_NAME PAGES": "collection add {PAGES} --name {NEW_NAME}",
+    "import TOPIC PAGES": "collection add {PAGES} --name {TOPIC}",
     "create|insert|add|new TYPE": f"put {{TYPE}} {_EXAMPLE}",
     "drop|drop-table|rm|remove|delete table|collection TYPE": "col rm {TYPE}",
     "drop|drop-table|rm|rmdir TYPE": "col rm {TYPE}",
@@ -255,10 +253,8 @@ def _split_options(args: Sequence[str], has_value: Callable[[str], bool]) -> tup
 
 def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | str | None:
     """The line of a row; None where a value lacks that it needs."""
-    keeps_options, limit, condition = (
-        meaning.endswith("..."),
-        *(find_first_value(options, n) for n in (LIMITS, CONDITIONS)),
-    )
+    keeps_options, limit = meaning.endswith("..."), find_first_value(options, LIMITS)
+    condition = find_first_value(options, CONDITIONS)
     values = {**values, "WHERE": f" WHERE {condition}" if condition else "", "ROWS": limit if limit.isdigit() else "10"}
     values["LIMIT"] = f" LIMIT {limit}" if limit.isdigit() else ""
     template = meaning.removesuffix("...")
@@ -286,10 +282,7 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
         except KeyError:
             return None
     form = find_option_value(options, "--format")
-    kept = [
-        *(["--dry-run"] if "--dry-run" in options and "--dry-run" not in line else ()),
-        *(["--format", form] if form else ()),
-    ]
+    kept = ["--dry-run"] * ("--dry-run" in options and "--dry-run" not in line) + ["--format", form] * bool(form)
     at = line.index("--") if "--" in line else len(line)
     return [*line[:at], *(options if keeps_options else kept), *line[at:]]
 
@@ -387,17 +380,11 @@ class _Matcher:
     def _read_new_type(self, word: str, values: Mapping[str, _Value]) -> str | None:
         return word if re.fullmatch(r"[A-Za-z][\w-]*", word) and self._read_type(word, values) is None else None
 
-    def _read_new_name(self, word: str, _: Mapping[str, _Value]) -> str | None:
-        return word if re.fullmatch(r"[A-Za-z][\w-]*", word) and word not in type_names(self._ctx) else None
-
     def _read_pages(self, word: str, _: Mapping[str, _Value]) -> str | None:
         """The folder of a pattern of documents that no shell has expanded."""
         path = Path(word)
-        return (
-            str(path.parent)
-            if re.search(r"[*?]", path.name) and path.suffix not in _DATA and path.parent.is_dir()
-            else None
-        )
+        is_pattern = re.search(r"[*?]", path.name) and path.suffix not in _DATA
+        return str(path.parent) if is_pattern and path.parent.is_dir() else None
 
     def _read_topic(self, word: str, _: Mapping[str, _Value]) -> str | None:
         """What is asked for: no name of a type."""
@@ -405,11 +392,8 @@ class _Matcher:
 
     def _read_range(self, word: str, values: Mapping[str, _Value]) -> str | None:
         versions = re.split(r"\.\.\.?", word)
-        return (
-            word
-            if len(versions) == 2 and all(self._read_ref(version or "HEAD", values) for version in versions)
-            else None
-        )
+        are_known = len(versions) == 2 and all(self._read_ref(version or "HEAD", values) for version in versions)
+        return word if are_known else None
 
     def _read_edge_type(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return next((kind.name for kind in base_types(self._ctx) if kind.kind == "edge" and kind.name == word), None)

@@ -60,21 +60,7 @@ OF_GROUPS = _build_word_index({
 })  # fmt: skip
 """The same of the verbs below a verb."""
 OF_GIT = frozenset(
-    [
-        "commit",
-        "push",
-        "pull",
-        "fetch",
-        "clone",
-        "checkout",
-        "switch",
-        "branch",
-        "stash",
-        "reset",
-        "rebase",
-        "tag",
-        "remote",
-    ]
+    _build_word_index({"git": "commit push pull fetch clone checkout switch branch stash reset rebase tag remote"})
 )
 """Commands that are git's, in a base as in any repository."""
 OPTIONS = _build_word_index({

@@ -136,7 +136,6 @@ memory list
 pack refund -c faq
 pack refund -n 3 --nope
 pack refund money
-why faq f1
 why refund
 restore ../base.backup
 backup

@@ -252,6 +252,10 @@ def test_a_name_or_a_filter_that_no_record_has_leads_to_what_there_is(base: Path
     assert meant.startswith(("blame", "log")) or run_in(base, shlex.split(command)[1:]).code == 0
 
 
+def test_a_question_that_lacks_is_asked_for_and_none_made_up(base: Path) -> None:
+    assert "try: say what was searched for behind `duckkb why notes wal`" in run_in(base, ["why", "notes", "wal"]).err
+
+
 def test_who_finds_nothing_is_told_which_condition_takes_the_last_record(base: Path) -> None:
     ran = run_in(base, ["find", "notes", "-w", "author = 'ann' AND year > 3000"])
     assert "of 1 with author = 'ann' none has year > 3000" in ran.err
@@ -525,7 +529,7 @@ def test_a_filter_names_the_case_in_which_records_have_its_text(base: Path) -> N
         (notice,) = (notice for notice in ran.line["notices"] if notice["code"] == "W_NO_VALUE")
         assert ran.code == 1 and "some have" in notice["message"]
         assert ran.error["suggestion"] == f"duckkb find plans {notice['remedy']} --json"
-        assert run_in(base, shlex.split(ran.error["suggestion"])[1:]).line["id"] in ("c0", "c1")
+        assert run_in(base, shlex.split(ran.error["suggestion"])[1:-1]).line["id"] in ("c0", "c1")
     for where in ("meta.plan = 'PRO' AND id = 'x'", "meta.plan = 'Pro' AND id = 'x'", "lower(id) = 'C0'"):
         said = run_in(base, ["find", "plans", "-w", where]).err
         assert ("there is 'Pro'" in said or "there is 'pro'" in said) == ("PRO" in where)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from duckkb.actions.last_condition import describe_last_condition
 from duckkb.actions.registry.projecting import say_cut
 from duckkb.actions.registry.record_lines import (
     OF_HITS,
@@ -18,7 +19,6 @@ from duckkb.actions.registry.record_lines import (
 )
 from duckkb.cli import options, out, printed
 from duckkb.cli.commands import parameters
-from duckkb.cli.line_words import split_conditions
 from duckkb.cli.lines import list_known_columns, project, project_listed
 from duckkb.cli.options import wants_json
 from duckkb.cli.verb import base_verb, end, group, open_named_base, verb
@@ -79,7 +79,10 @@ def find_command(
         result = kb.find(type_name, query, vector=near, **how)
         if not result:
             out.tell(result.notices)
-            message, better = _describe_last_condition(kb, type_name, how["where"])
+            where = how["where"] if type_name != "all" else None
+            message, better = describe_last_condition(
+                where or "", lambda before: kb.list(type_name, where=before, limit=1).total
+            )
             better = _find_meant_filter(result.notices) or better
             wider = _suggest_wider(type_name, query, how["where"])
             correction = (str(how["where"]), better) if better else None
@@ -223,16 +226,6 @@ def _find_meant_filter(notices: "Sequence[Notice]") -> str:
     """Return the filter that a notice takes to be meant; empty without one."""
     option = next((notice.remedy for notice in notices if notice.remedy.startswith("-w ")), "")
     return shlex.split(option)[1] if option else ""
-
-
-def _describe_last_condition(kb: "KnowledgeBase", type_name: str, condition: str | None) -> tuple[str, str]:
-    """Return which condition of several takes the last record, and the filter without it and those behind it."""
-    conditions = split_conditions(condition or "") if type_name != "all" else []
-    for at in range(len(conditions) - 1, 0, -1):
-        before = " AND ".join(conditions[:at])
-        if count := kb.list(type_name, where=before, limit=1).total:
-            return f"no results: of {count:,} with {before} none has {conditions[at]}", before
-    return "no results", ""
 
 
 def _suggest_wider(type_name: str, query: str | None, condition: str | None) -> str:
