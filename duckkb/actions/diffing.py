@@ -157,7 +157,7 @@ def hint_of_undone(root: Path, range: str | None, verb: str) -> str:
         return ""
     commits = "a commit" if count == 1 else f"{count:,} commits"
     here = repository.branch(root) or "HEAD"
-    message = f"{range} is compared with the current files ({here}); {commits} that HEAD lacks appear as undone"
+    message = f"{range} is compared with the current files ({here}), and has {commits} that HEAD lacks, which appear as undone"
     return f"{message}; to see its changes: duckkb {verb} {shell_word(f'HEAD...{range}')}" if count else ""
 
 

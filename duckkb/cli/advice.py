@@ -457,7 +457,8 @@ def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     if slip.path == ["collection", "add"] and len(extra) == 1 and Path(extra[0]).is_dir():
         yield ["collection", "add", extra[0], "--name", str(slip.ctx.params["path"])]
     root = base_root(slip.ctx)
-    if slip.path == ["check"] and len(extra) == 1 and root and is_revision(root, extra[0]):
+    sides = extra[0].replace("...", "..").split("..") if extra else []
+    if slip.path == ["check"] and len(extra) == 1 and root and all(is_revision(root, side) for side in sides if side):
         yield [*kept_words, "--since", extra[0]]
     if last in ("range_text", "range") and len(extra) == 1:
         version = str(slip.ctx.params[last])

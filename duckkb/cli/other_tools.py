@@ -282,9 +282,11 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
         except KeyError:
             return None
     form = find_option_value(options, "--format")
-    kept = ["--dry-run"] * ("--dry-run" in options and "--dry-run" not in line) + ["--format", form] * bool(form)
+    kept_options = ["--dry-run"] * ("--dry-run" in options and "--dry-run" not in line) + ["--format", form] * bool(
+        form
+    )
     at = line.index("--") if "--" in line else len(line)
-    return [*line[:at], *(options if keeps_options else kept), *line[at:]]
+    return [*line[:at], *(options if keeps_options else kept_options), *line[at:]]
 
 
 def _quote(value: _Value) -> str:

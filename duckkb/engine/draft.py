@@ -297,12 +297,12 @@ def find_near_identity(kind: RecordType, identity: Identity, tree: Tree) -> str:
         return ""
     name = identity_text(identity)
     numbers = _DIGITS.findall(name)  # `part-2` is no slip of `part-1`
-    known = [identity_text(row.record.identity) for row in tree.iter_by_identity(kind)]
-    known = [text for text in known if _DIGITS.findall(text)[: len(numbers)] == numbers]
+    candidates = [identity_text(row.record.identity) for row in tree.iter_by_identity(kind)]
+    candidates = [text for text in candidates if _DIGITS.findall(text)[: len(numbers)] == numbers]
     longer = (
-        text for text in known if len(name) >= _SHORTEST_BEGINNING and text.casefold().startswith(name.casefold())
+        text for text in candidates if len(name) >= _SHORTEST_BEGINNING and text.casefold().startswith(name.casefold())
     )
-    return next(longer, nearest(name, known) or "")
+    return next(longer, nearest(name, candidates) or "")
 
 
 def _find_edges(

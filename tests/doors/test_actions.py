@@ -186,7 +186,7 @@ def test_an_action_gives_what_the_command_line_prints(doors: Doors, ask: Ask) ->
     ran = run_in(doors.root, ["--format", "json", *ask.typed], stdin=ask.stdin)
     answer = doors.kb.run(ask.action, ask.given, Caller(role="viewer"))
     printed = json.loads(
-        ran.out.replace("one whole, --full gives", "one whole, `full` gives")
+        ran.out.replace("one in full, --full prints", "one in full, `full` prints")
     )  # as each door spells it
     assert ran.code == ask.code and printed
     fits(answer, ACTIONS[ask.action].output)

@@ -251,7 +251,7 @@ def test_kx_01_arch_imports_are_what_the_graph_says_whatever_its_form(notes: Pat
     }
     done = _import(notes, graph)
     assert (done.line["nodes"], done.line["edges"], done.line["commit"]) == (2, 3, "0123abc"), done.err
-    assert "1 edges had" in done.err and "weight" in done.err
+    assert "1 edges repeat" in done.err and "weight" in done.err
     nodes, links = run_in(notes, ["export", "arch"]).lines, run_in(notes, ["export", "arch_links"]).lines
     assert [(one["id"], one["label"], one.get("file"), one.get("kind"), one.get("location")) for one in nodes] == [
         ("1", "one", None, None, None), ("b", "b", "src/b.py", "CLASS", "7"),

@@ -94,7 +94,7 @@ def test_the_answer_says_once_how_to_have_the_whole_and_that_works(base: Path) -
     ran = run_in(base, ["find", "all", "kestrel OR 茶隼", "-m"])
     (said,) = [line for line in ran.err.splitlines() if line.startswith("W_OMITTED")]
     command = said.split("`")[1]
-    assert "--full gives all" in said
+    assert "--full prints all" in said
     got = run_in(base, shlex.split(command)[1:]).line
     assert max(len(str(value)) for value in got.values()) > 1_000
     whole = run_in(base, ["find", "all", "kestrel", "-m", "--full"])

@@ -127,8 +127,8 @@ BAD_TEXTS = [
 BAD_BATCHES = [
     ("", "E_USAGE", "empty"),
     ("[]", "E_USAGE", "empty array"),
-    ('{"a": "b"}', "E_JSON", "no array"),
-    ('"one"', "E_JSON", "no array"),
+    ('{"a": "b"}', "E_JSON", "not an array"),
+    ('"one"', "E_JSON", "not an array"),
     ('["one"', "E_JSON", "column"),
     ("[NaN]", "E_NUMBER", "/0"),
     ('["one", 2]', "E_USAGE", "text 2 of 2"),

@@ -213,7 +213,7 @@ def test_check_has_text_for_people_and_the_other_formats(notes: Path) -> None:
         (["embed", "x", "--format", "csv"], "a vector cannot be printed as csv"),
         (["schema", "Note", "--format", "md"], "a schema"),
         (["put", "Note", '{"id": "new"}', "--dry-run", "--format", "table"], "a dry run"),
-        (["list", "Note", "--format", "patch"], "is no format"),
+        (["list", "Note", "--format", "patch"], "Unknown format"),
         (["export", "Note", "-o", "out.csv", "--format", "csv"], "-o"),
     ],
 )

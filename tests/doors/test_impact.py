@@ -296,6 +296,6 @@ def test_a_single_name_that_shows_its_commits_undone_says_so(kb: Path) -> None:
     git(kb, "switch", "-q", "main")
     for verb in ("diff", "impact", "review"):
         ran = run_in(kb, [verb, "topic"])
-        assert "topic is compared with the files as they are (main), and has a commit that HEAD has not" in ran.err
+        assert "topic is compared with the current files (main), and has a commit that HEAD lacks" in ran.err
         assert f"appear as undone; to see its changes: duckkb {verb} HEAD...topic\n" in ran.err
         assert all("appear as undone" not in run_in(kb, [verb, name]).err for name in ("main", "HEAD", "HEAD...topic"))

@@ -280,8 +280,8 @@ def test_xd_03_every_flag_has_a_long_and_a_short_name_and_ten_are_found_without_
 
 
 REFUSED = [
-    (["notes"], "E_USAGE", 'duckkb find notes "a question"'),
-    (["settings"], "E_USAGE", "duckkb find settings -w"),
+    (["notes"], "E_USAGE", "duckkb list notes"),
+    (["settings"], "E_USAGE", "duckkb list settings"),
     (["notes", "fox", "-l", "0"], "E_USAGE", "duckkb find notes fox --json"),
     (["notes", "fox", "-l", "ten"], "E_USAGE", "duckkb find notes fox --json"),
     (["settings", "-s"], "E_INTENT", "`duckkb get` one, or filter with -w"),

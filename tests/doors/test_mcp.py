@@ -324,7 +324,7 @@ def test_kx_14_every_tool_refuses_what_it_does_not_know_and_what_is_mistyped(bas
                     name,
                 )
             assert tool["annotations"]["readOnlyHint"] is not ACTIONS[tool["name"]].writes
-        assert "no such tool" in pipe.ask("tools/call", name="drop", arguments={})["error"]["message"]
+        assert "unknown tool" in pipe.ask("tools/call", name="drop", arguments={})["error"]["message"]
     assert tree_bytes(base) == before
 
 

@@ -313,6 +313,6 @@ def test_models_side_by_side_no_vector_goes_that_another_base_may_use(ground: Gr
     assert "reason" not in run_in(tmp_path, ["cleanup", "--unused-vectors", "--now"], env=ground.env).line
     assert before - ground.models() == {"old-model": 43}, "a type of this base has own-model"
     assert (
-        "no base"
+        "no known base"
         in run_in(tmp_path, ["cleanup", "--unused-vectors"], env=ground.env | {"DUCKKB_CACHE_HOME": "x"}).line["reason"]
     )

@@ -86,7 +86,7 @@ def test_ax_02_models_test_asks_each_provider_in_order_once_it_is_trusted(
         unset = lines(run_in(root, ["models", "test", "fast"]))[0]
         assert unset["reason"] == "no_key" and "AX_TEST_KEY" in unset["error"]
         unknown = run_in(root, ["models", "test", "fats"])
-        assert unknown.code == 2 and "no chat model" in unknown.err and "fast" in unknown.err
+        assert unknown.code == 2 and "No chat model" in unknown.err and "fast" in unknown.err
 
 
 def test_ax_02_a_base_gives_the_model_that_is_named_or_says_how_to_have_one(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_ax_02_a_base_gives_the_model_that_is_named_or_says_how_to_have_one(tmp_
         assert untrusted.value.code == "E_UNTRUSTED" and not second.asked
         assert run_in(root, ["trust"]).code == 0
         assert predict(wired.chat("slow"), "q").finish.provider.startswith("slow@")
-        for name, said in ((None, "none is chosen"), ("slwo", "no chat model")):
+        for name, said in ((None, "none is chosen"), ("slwo", "No chat model")):
             with pytest.raises(UsageError) as caught:
                 wired.chat(name)
             assert caught.value.code == "E_NO_MODEL" and said in caught.value.message and caught.value.suggestion

@@ -148,7 +148,7 @@ def test_a_proposal_is_known_again_where_it_was_pushed_to_and_nothing_of_it_is_l
     git(kb, "branch", "-q", "-D", "topic")
     second = _proposed(kb, "--branch", "topic", "delete", "Note", "n9").line
     assert second["base"] == first, "the branch is there alone where it was pushed to"
-    assert "left behind" in _refusal(_proposed(kb, "--json", "--branch", "topic", "--base", "main", *put))
+    assert "would be lost" in _refusal(_proposed(kb, "--json", "--branch", "topic", "--base", "main", *put))
     git(tmp_path, "clone", "-q", "-b", "main", "far.git", "other")
     elsewhere = {"DUCKKB_WRITER": "another clone"}
     refused = _refusal(run_in(tmp_path / "other", ["propose", "--json", "--branch", "topic", *put], env=elsewhere))
@@ -162,7 +162,7 @@ def test_a_proposal_is_known_again_where_it_was_pushed_to_and_nothing_of_it_is_l
 
 def test_a_branch_that_differs_in_case_alone_is_refused(kb: Path) -> None:
     git(kb, "branch", "Team/É")
-    assert "case alone" in _refusal(_proposed(kb, "--json", "--branch", "team/é", "delete", "Note", "n1"))
+    assert "only in case" in _refusal(_proposed(kb, "--json", "--branch", "team/é", "delete", "Note", "n1"))
 
 
 def test_what_changes_nothing_makes_no_branch(kb: Path) -> None:

@@ -163,7 +163,7 @@ def test_vd_01_the_schema_says_what_each_action_takes(kb: KnowledgeBase) -> None
 def test_vd_01_a_collection_of_another_kind_is_refused(kb: KnowledgeBase) -> None:
     kb.collections.init("pages", policy="knowledge-base")
     before = files(kb.root)
-    for name, told in (("pages", "the policy knowledge-base"), ("Note", "no collection")):
+    for name, told in (("pages", "the policy knowledge-base"), ("Note", "not a collection")):
         for act in (
             lambda name=name: kb.vectors.store("x", 1, collection=name),
             lambda name=name: kb.vectors.list(collection=name),

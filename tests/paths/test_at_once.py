@@ -192,6 +192,6 @@ def test_git_install_names_a_lock_of_git_that_nobody_takes_away(base: Path, monk
 def test_of_commands_that_make_one_base_at_once_one_does_and_the_others_are_told_so(tmp_path: Path) -> None:
     done = at_once(tmp_path, [["init", "kb"]] * COUNT)
     assert sorted(code for code, _ in done) == [0] + [1] * (COUNT - 1)
-    assert all("config.yaml exists already" in error for code, error in done if code)
+    assert all("config.yaml already exists" in error for code, error in done if code)
     assert run_in(tmp_path / "kb", ["check"]).code == 0
     assert not [path.name for path in (tmp_path / "kb").iterdir() if path.name.endswith(".new")]

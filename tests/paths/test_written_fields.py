@@ -69,7 +69,7 @@ def store(tmp_path: Path) -> Path:
 
 def test_a_text_comes_under_no_second_key(store: Path) -> None:
     with duckkb.open(store) as kb:
-        with pytest.raises(Refused, match="under the key mine") as refusal:
+        with pytest.raises(Refused, match="the key mine has the same embedding_text") as refusal:
             kb.put("vs", {"key": "other", "embedding_text": "hello", "value": 2})
         assert refusal.value.code == "E_EXISTS"
         assert kb.put("vs", {"embedding_text": "hello", "value": 3}).identities == (("mine",),)

@@ -70,9 +70,9 @@ def test_ax_09_what_is_taken_for_a_name_has_no_sign_that_ends_one(text: str) -> 
     ("wanted", "said"),
     [
         ({"a": {"$ne": 1}}, "$ne"), ({"a": {"$regex": "x"}}, "$regex"), ({"a": {}}, "without an operator"), ({"a": {"$gt": None}}, "$gt is null"),
-        ({"a": {"$in": [1]}}, "$in"), ({"$or": [{"a": 1}]}, "invalid column"), ({"a": {"$gt": [1]}}, "no single value"), ({"a": [[1]]}, "no single value"),
-        ({"a": [{"$gt": 1}]}, "no single value"), ({"a": math.nan}, "finite"), ({"a": math.inf}, "finite"), ({"a": "x\0y"}, "NUL"), ({"a": "\ud800"}, "surrogate"),
-        ({"a": 10**2000}, "too large"), ({"a": list(range(10_001))}, "10,000"), ([1], "no object"), ("a = 1", "no object"), ({"a": object()}, "no single value"),
+        ({"a": {"$in": [1]}}, "$in"), ({"$or": [{"a": 1}]}, "invalid column"), ({"a": {"$gt": [1]}}, "not a single value"), ({"a": [[1]]}, "not a single value"),
+        ({"a": [{"$gt": 1}]}, "not a single value"), ({"a": math.nan}, "finite"), ({"a": math.inf}, "finite"), ({"a": "x\0y"}, "NUL"), ({"a": "\ud800"}, "surrogate"),
+        ({"a": 10**2000}, "too large"), ({"a": list(range(10_001))}, "10,000"), ([1], "not an object"), ("a = 1", "not an object"), ({"a": object()}, "not a single value"),
     ],
     ids=lambda one: "object" if "object at" in str(one) else str(one)[:24],
 )  # fmt: skip

@@ -159,7 +159,7 @@ export type FindAnswer = {
   "results": Array<{
     "_type"?: string;
     "_etag"?: string;
-    /** The record has fields that are not here, and these only in part: not to be put back. */
+    /** The record has fields that are missing or shortened here; do not put it back. */
     "_partial"?: Array<string>;
     "_engine"?: string;
     "_score"?: number;
@@ -169,7 +169,7 @@ export type FindAnswer = {
       "text"?: string;
     };
     "_scores"?: Record<string, unknown>;
-    /** Of a document: the line of its file at which its text here begins. */
+    /** For a document: the line of its file where this text begins. */
     "_line"?: number;
     "_provenance"?: Record<string, unknown>;
     "_degraded"?: boolean;
@@ -184,7 +184,7 @@ export type FindAnswer = {
     "code": string;
     "message": string;
     "remedy": string;
-    /** Which part it went without, and why. */
+    /** The part that was missing, and the reason. */
     "reason"?: string;
   }>;
   "explain"?: Record<string, unknown>;
@@ -215,14 +215,14 @@ export type GetAnswer = {
   "__updated_at"?: string | null;
   "_type"?: string;
   "_etag"?: string;
-  /** The record has fields that are not here, and these only in part: not to be put back. */
+  /** The record has fields that are missing or shortened here; do not put it back. */
   "_partial"?: Array<string>;
   "_chunk"?: {
     "field": string;
     "chunk_seq": number;
     "text"?: string;
   };
-  /** How the record differs now from what a citation of it names. */
+  /** How the record differs now from its cited version. */
   "_since"?: {
     "state": "changed" | "renamed" | "deleted";
     "fields"?: Array<string>;
@@ -232,7 +232,7 @@ export type GetAnswer = {
     "code": string;
     "message": string;
     "remedy": string;
-    /** Which part it went without, and why. */
+    /** The part that was missing, and the reason. */
     "reason"?: string;
   }>;
   [field: string]: unknown;
@@ -247,7 +247,7 @@ export type GetAnswer = {
 };
 
 export type MultiGetGiven = {
-  /** A glob over paths of documents (runbooks/** /*.md), or paths and docids with commas between them. */
+  /** A glob over paths of documents (runbooks/** /*.md), or paths and docids separated by commas. */
   "pattern": string;
   /** For a document: at most this many lines. */
   "lines"?: number;
@@ -268,7 +268,7 @@ export type MultiGetAnswer = {
     "warnings"?: Array<string>;
     "skipped"?: string;
   }>;
-  /** What of a list there is not. */
+  /** Entries of the list that do not exist. */
   "lacking": Array<string>;
 };
 
@@ -305,7 +305,7 @@ export type QueryGiven = {
 };
 
 export type QueryAnswer = {
-  /** Best first; a score lies in 0..1. */
+  /** Best first; a score is between 0 and 1. */
   "results": Array<{
     "docid": string;
     "file": string;
@@ -323,10 +323,10 @@ export type QueryAnswer = {
     "code": string;
     "message": string;
     "remedy": string;
-    /** Which part it went without, and why. */
+    /** The part that was missing, and the reason. */
     "reason"?: string;
   }>;
-  /** What lies near them in graphs of code. */
+  /** Code near them in code graphs. */
   "hints"?: Array<Record<string, unknown>>;
 };
 
@@ -348,7 +348,7 @@ export type SearchGiven = {
 };
 
 export type SearchAnswer = {
-  /** Best first; a score lies in 0..1. */
+  /** Best first; a score is between 0 and 1. */
   "results": Array<{
     "docid": string;
     "file": string;
@@ -366,10 +366,10 @@ export type SearchAnswer = {
     "code": string;
     "message": string;
     "remedy": string;
-    /** Which part it went without, and why. */
+    /** The part that was missing, and the reason. */
     "reason"?: string;
   }>;
-  /** What lies near them in graphs of code. */
+  /** Code near them in code graphs. */
   "hints"?: Array<Record<string, unknown>>;
 };
 
@@ -410,7 +410,7 @@ export type PackAnswer = {
     "over"?: string;
     "text"?: string;
   }>;
-  /** The first of what was found and had no room. */
+  /** The first results that did not fit. */
   "omitted": Array<{
     "uri": string;
     "tokens": number;
@@ -420,7 +420,7 @@ export type PackAnswer = {
     "code": string;
     "message": string;
     "remedy": string;
-    /** Which part it went without, and why. */
+    /** The part that was missing, and the reason. */
     "reason"?: string;
   }>;
   "text"?: string;
@@ -452,9 +452,9 @@ export type AskAnswer = {
       "part": string;
     }>;
   }>;
-  /** How many sentences have marks. */
+  /** Number of sentences with marks. */
   "unsupported": number;
-  /** What the answer cites. */
+  /** The citations of the answer. */
   "entries": Array<{
     "number": number;
     "uri": string;
@@ -463,12 +463,12 @@ export type AskAnswer = {
     "sha256": string;
     "score": number | null;
   }>;
-  /** Why the model stopped in the middle, if it did. */
+  /** Why the model stopped early, if it did. */
   "cut": string | null;
   "refusal": null | {
     "code": string;
     "reason": string;
-    /** What was found first. */
+    /** The first results. */
     "nearest": Array<{
       "number": number;
       "uri": string;
@@ -502,7 +502,7 @@ export type AskAnswer = {
     "code": string;
     "message": string;
     "remedy": string;
-    /** Which part it went without, and why. */
+    /** The part that was missing, and the reason. */
     "reason"?: string;
   }>;
 };
@@ -531,9 +531,9 @@ export type ListAnswer = {
     "__updated_at"?: string | null;
     "_type"?: string;
     "_etag"?: string;
-    /** The record has fields that are not here, and these only in part: not to be put back. */
+    /** The record has fields that are missing or shortened here; do not put it back. */
     "_partial"?: Array<string>;
-    /** Of a document: the line of its file at which its text here begins. */
+    /** For a document: the line of its file where this text begins. */
     "_line"?: number;
     [field: string]: unknown;
   }>;
@@ -615,7 +615,7 @@ export type SettingsAnswer = {
     "given"?: boolean;
     "dimension"?: number | null;
   }>;
-  /** Fields whose changes by agents are proposed; * for all of them. */
+  /** Fields that agents must change by proposals; * for all of them. */
   "review": Array<string>;
   "settings": Array<{
     "name": string;
@@ -669,9 +669,9 @@ export type NeighborsAnswer = {
     "__updated_at"?: string | null;
     "_type"?: string;
     "_etag"?: string;
-    /** The record has fields that are not here, and these only in part: not to be put back. */
+    /** The record has fields that are missing or shortened here; do not put it back. */
     "_partial"?: Array<string>;
-    /** Of a document: the line of its file at which its text here begins. */
+    /** For a document: the line of its file where this text begins. */
     "_line"?: number;
     "_depth"?: number;
     "_edge"?: {
@@ -683,7 +683,7 @@ export type NeighborsAnswer = {
     [field: string]: unknown;
   }>;
   "truncated": boolean;
-  /** What goes on behind this page, of records one edge away. */
+  /** The cursor of the next page, for records one edge away. */
   "next": string | null;
 };
 
@@ -705,16 +705,16 @@ export type PathGiven = {
 };
 
 export type PathAnswer = {
-  /** From the start to the end; empty where there is none. */
+  /** From the start to the end; empty if no path exists. */
   "path": Array<{
     "__id"?: number | null;
     "__created_at"?: string | null;
     "__updated_at"?: string | null;
     "_type"?: string;
     "_etag"?: string;
-    /** The record has fields that are not here, and these only in part: not to be put back. */
+    /** The record has fields that are missing or shortened here; do not put it back. */
     "_partial"?: Array<string>;
-    /** Of a document: the line of its file at which its text here begins. */
+    /** For a document: the line of its file where this text begins. */
     "_line"?: number;
     "_depth"?: number;
     "_edge"?: {
@@ -748,9 +748,9 @@ export type NearAnswer = {
     "__updated_at"?: string | null;
     "_type"?: string;
     "_etag"?: string;
-    /** The record has fields that are not here, and these only in part: not to be put back. */
+    /** The record has fields that are missing or shortened here; do not put it back. */
     "_partial"?: Array<string>;
-    /** Of a document: the line of its file at which its text here begins. */
+    /** For a document: the line of its file where this text begins. */
     "_line"?: number;
     "_score"?: number;
     [field: string]: unknown;
@@ -777,9 +777,9 @@ export type CitingAnswer = {
     "__updated_at"?: string | null;
     "_type"?: string;
     "_etag"?: string;
-    /** The record has fields that are not here, and these only in part: not to be put back. */
+    /** The record has fields that are missing or shortened here; do not put it back. */
     "_partial"?: Array<string>;
-    /** Of a document: the line of its file at which its text here begins. */
+    /** For a document: the line of its file where this text begins. */
     "_line"?: number;
     [field: string]: unknown;
   }>;
@@ -835,7 +835,7 @@ export type LogAnswer = {
     "was"?: string;
     "path": string;
     "line": number;
-    /** Of each field that changed, `before` and `after`. */
+    /** For each changed field `before` and `after`. */
     "fields": Record<string, unknown>;
   }>;
 };
@@ -900,7 +900,7 @@ export type CheckAnswer = {
     "type"?: string;
     "identity"?: string;
   }>;
-  /** Findings that say the same of several records. */
+  /** Equal findings on several records. */
   "groups": Array<Record<string, unknown>>;
 };
 
@@ -936,7 +936,7 @@ export type DiffAnswer = {
   "prefix": string;
   "summary": Record<string, number>;
   "types": Record<string, Record<string, number>>;
-  /** What became of each record: `op`, `type`, `identity`, `fields`, places. */
+  /** The change of each record: `op`, `type`, `identity`, `fields`, places. */
   "changes": Array<Record<string, unknown>>;
   "ontology": Array<Record<string, unknown>>;
   "groups": Array<Record<string, unknown>>;
@@ -989,12 +989,12 @@ export type BranchesGiven = {
 };
 
 export type BranchesAnswer = {
-  /** What is checked out. */
+  /** The current checkout. */
   "head": {
     "name": string;
     "commit": string | null;
   };
-  /** What git is in the middle of: merge, rebase, cherry-pick, revert, am. */
+  /** The operation in progress: merge, rebase, cherry-pick, revert, am. */
   "operation": string | null;
   /** Records by type and kind of change; null: not known. */
   "uncommitted": Record<string, Record<string, number>> | null;
@@ -1026,7 +1026,7 @@ export type ConflictsAnswer = {
     "type": string;
     "field": string;
     "path": string;
-    /** As the record has it: a scalar, or a list (of an edge: [from, to]). */
+    /** As in the record: a scalar, or a list (for an edge: [from, to]). */
     "identity": unknown;
     "base": string | null;
     "ours": string | null;
@@ -1041,7 +1041,7 @@ export type ConflictsAnswer = {
   "others": Array<string>;
   "files": Array<string>;
   "rescued": Array<string>;
-  /** What the settled records break together. */
+  /** Rules that the resolved records break together. */
   "violations": Array<{
     "code": string;
     "message": string;
@@ -1072,7 +1072,7 @@ export type ResolveAnswer = {
     "type": string;
     "field": string;
     "path": string;
-    /** As the record has it: a scalar, or a list (of an edge: [from, to]). */
+    /** As in the record: a scalar, or a list (for an edge: [from, to]). */
     "identity": unknown;
     "base": string | null;
     "ours": string | null;
@@ -1087,7 +1087,7 @@ export type ResolveAnswer = {
   "others": Array<string>;
   "files": Array<string>;
   "rescued": Array<string>;
-  /** What the settled records break together. */
+  /** Rules that the resolved records break together. */
   "violations": Array<{
     "code": string;
     "message": string;
@@ -1145,7 +1145,7 @@ export type ArchQueryGiven = {
 };
 
 export type ArchQueryAnswer = {
-  /** What lies near, the surest first. */
+  /** Code nearby, the most certain first. */
   "hints": Array<Record<string, unknown>>;
 };
 
@@ -1166,7 +1166,7 @@ export type GrowthAnswer = {
     "parts": number;
     "bytes": number | null;
   }>;
-  /** The oldest first; null of what is published and for who sees a part of the base, empty outside of git. */
+  /** The oldest first; null for a published base and for callers who see a part of the base, empty outside of git. */
   "commits": null | Array<{
     "commit": string;
     /** Its place in the history, from 1. */
@@ -1179,10 +1179,10 @@ export type GrowthAnswer = {
       "bytes": number;
     }>;
   }>;
-  /** How many commits the history has. */
+  /** Number of commits in the history. */
   "total": number;
   "shallow": boolean;
-  /** Commits that were not counted for want of time. */
+  /** Commits not counted for lack of time. */
   "left": number;
 };
 
@@ -1201,9 +1201,9 @@ export type QualityAnswer = {
   "k": number;
   "deepest": number;
   "asked": number;
-  /** Questions that were not asked for want of time. */
+  /** Questions not asked for lack of time. */
   "left": number;
-  /** By lane the mean over the questions that it can be asked. */
+  /** The mean of each lane over its questions. */
   "ndcg": Record<string, number | null>;
   "questions": Array<{
     "question": string;
@@ -1216,7 +1216,7 @@ export type QualityAnswer = {
       "problem"?: string;
     }>;
   }>;
-  /** The oldest first; null of what is published and for who sees a part of the base, empty outside of git. */
+  /** The oldest first; null for a published base and for callers who see a part of the base, empty outside of git. */
   "commits": null | Array<{
     "commit": string;
     /** Its place in the history, from 1. */
@@ -1227,10 +1227,10 @@ export type QualityAnswer = {
     "ndcg": Record<string, number | null>;
     "problem"?: string;
   }>;
-  /** How many commits the history has. */
+  /** Number of commits in the history. */
   "total": number;
   "shallow": boolean;
-  /** Commits of those looked at that were not evaluated yet. */
+  /** Covered commits that are not evaluated yet. */
   "commits_left": number;
 };
 
@@ -1239,7 +1239,7 @@ export type PutGiven = {
   "type": string;
   /** One record as an object of its fields, or a list of them. An edge has `from` and `to`. */
   "records": Record<string, unknown> | Array<Record<string, unknown>>;
-  /** Change only the fields given; otherwise the record is replaced. */
+  /** Change only the fields given, each as a whole; otherwise the record is replaced. */
   "merge"?: boolean;
   /** Only if the record is still at this version: its `_etag`. */
   "if_match"?: string;
@@ -1263,15 +1263,15 @@ export type PutAnswer = {
   "etags": Array<string>;
   "dry_run"?: boolean;
   "patch"?: string;
-  /** What would become of the first records, long texts in brief. */
+  /** The changes of the first records, with long texts shortened. */
   "changes"?: Array<{
     "op": "insert" | "update" | "delete";
     "type": string;
     "identity": unknown;
-    /** Of an update each field that changes, `before` and `after`. */
+    /** For an update each changed field, `before` and `after`. */
     "fields"?: Record<string, unknown>;
   }>;
-  /** Of how many more it would. */
+  /** Number of further records. */
   "changes_left_out"?: number;
 };
 
@@ -1302,15 +1302,15 @@ export type DeleteAnswer = {
   "etags": Array<string>;
   "dry_run"?: boolean;
   "patch"?: string;
-  /** What would become of the first records, long texts in brief. */
+  /** The changes of the first records, with long texts shortened. */
   "changes"?: Array<{
     "op": "insert" | "update" | "delete";
     "type": string;
     "identity": unknown;
-    /** Of an update each field that changes, `before` and `after`. */
+    /** For an update each changed field, `before` and `after`. */
     "fields"?: Record<string, unknown>;
   }>;
-  /** Of how many more it would. */
+  /** Number of further records. */
   "changes_left_out"?: number;
 };
 
@@ -1337,15 +1337,15 @@ export type RenameAnswer = {
   "etags": Array<string>;
   "dry_run"?: boolean;
   "patch"?: string;
-  /** What would become of the first records, long texts in brief. */
+  /** The changes of the first records, with long texts shortened. */
   "changes"?: Array<{
     "op": "insert" | "update" | "delete";
     "type": string;
     "identity": unknown;
-    /** Of an update each field that changes, `before` and `after`. */
+    /** For an update each changed field, `before` and `after`. */
     "fields"?: Record<string, unknown>;
   }>;
-  /** Of how many more it would. */
+  /** Number of further records. */
   "changes_left_out"?: number;
 };
 
@@ -1382,15 +1382,15 @@ export type MemoryPutAnswer = {
   "etags": Array<string>;
   "dry_run"?: boolean;
   "patch"?: string;
-  /** What would become of the first records, long texts in brief. */
+  /** The changes of the first records, with long texts shortened. */
   "changes"?: Array<{
     "op": "insert" | "update" | "delete";
     "type": string;
     "identity": unknown;
-    /** Of an update each field that changes, `before` and `after`. */
+    /** For an update each changed field, `before` and `after`. */
     "fields"?: Record<string, unknown>;
   }>;
-  /** Of how many more it would. */
+  /** Number of further records. */
   "changes_left_out"?: number;
 };
 
@@ -1410,7 +1410,7 @@ export type MemorySearchAnswer = {
   "results": Array<{
     "_type"?: string;
     "_etag"?: string;
-    /** The record has fields that are not here, and these only in part: not to be put back. */
+    /** The record has fields that are missing or shortened here; do not put it back. */
     "_partial"?: Array<string>;
     "_engine"?: string;
     "_score"?: number;
@@ -1420,13 +1420,13 @@ export type MemorySearchAnswer = {
       "text"?: string;
     };
     "_scores"?: Record<string, unknown>;
-    /** Of a document: the line of its file at which its text here begins. */
+    /** For a document: the line of its file where this text begins. */
     "_line"?: number;
     "_provenance"?: Record<string, unknown>;
     "_degraded"?: boolean;
     "_filled"?: boolean;
     "_explain"?: Record<string, unknown>;
-    /** How often it was marked on this machine; null: not known. */
+    /** Number of accesses on this machine; null if unknown. */
     "_accessed": number | null;
     [field: string]: unknown;
   }>;
@@ -1437,7 +1437,7 @@ export type MemorySearchAnswer = {
     "code": string;
     "message": string;
     "remedy": string;
-    /** Which part it went without, and why. */
+    /** The part that was missing, and the reason. */
     "reason"?: string;
   }>;
   "explain"?: Record<string, unknown>;
@@ -1455,7 +1455,7 @@ export type MemoryHistoryGiven = {
 export type MemoryHistoryAnswer = {
   "scope": string;
   "key": string;
-  /** Newest first; without a text where it was deleted. */
+  /** Newest first; without a text if it was deleted. */
   "versions": Array<{
     "commit"?: string | null;
     "uncommitted"?: boolean;
@@ -1490,17 +1490,17 @@ export type MemoryStatsAnswer = {
       "key": string;
       "updated_at": string;
     }>;
-    /** One, where there is one. */
+    /** At most one. */
     "oldest": Array<{
       "key": string;
       "updated_at": string;
     }>;
-    /** How often it was marked on this machine; null: not known. */
+    /** Number of accesses on this machine; null if unknown. */
     "accessed": number | null;
     /** At most five. */
     "most_accessed": Array<{
       "key": string;
-      /** How often it was marked on this machine; null: not known. */
+      /** Number of accesses on this machine; null if unknown. */
       "accessed": number | null;
     }>;
     "tags": Record<string, number>;
@@ -1518,7 +1518,7 @@ export type MemoryMarkAccessedAnswer = {
   "scope": string;
   "marked": Array<{
     "key": string;
-    /** How often it was marked on this machine; null: not known. */
+    /** Number of accesses on this machine; null if unknown. */
     "accessed": number | null;
   }>;
 };
@@ -1556,7 +1556,7 @@ export type QueryDocumentsGiven = {
 };
 
 export type QueryDocumentsAnswer = {
-  /** Best first; a score lies in 0..1. */
+  /** Best first; a score is between 0 and 1. */
   "results": Array<{
     "docid": string;
     "file": string;
@@ -1574,10 +1574,10 @@ export type QueryDocumentsAnswer = {
     "code": string;
     "message": string;
     "remedy": string;
-    /** Which part it went without, and why. */
+    /** The part that was missing, and the reason. */
     "reason"?: string;
   }>;
-  /** What lies near them in graphs of code. */
+  /** Code near them in code graphs. */
   "hints"?: Array<Record<string, unknown>>;
   /** The part of the request that was not done. */
   "warnings": Array<{
