@@ -20,19 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from duckkb.entries import IndexEntry
 from duckkb.id_set import IdSet
-from duckkb.lanes.vectors import vectors as lane_module
-from duckkb.lanes.vectors.vectors import CosineLane
+from duckkb.index import vector_index
+from duckkb.index.vector_index import CosineLane
 from duckkb.ports import Row, TypeState
-from duckkb.queries import LaneHit
-from duckkb.records import Record
-from duckkb.settings import VectorSettings
+from duckkb.types.queries import LaneHit
+from duckkb.types.records import IndexEntry, Record
+from duckkb.types.settings import VectorSettings
 
 WAYS = {"all compared": "exact", "bounds first": "exact", "graph": "hnsw"}
 """What `ann` is, by way."""
 EXACT = ("all compared", "bounds first")
-STANDARD = {name: getattr(lane_module, name) for name in ("_BOUNDED_FROM", "_PICKED_FROM")}
+STANDARD = {name: getattr(vector_index, name) for name in ("_BOUNDED_FROM", "_PICKED_FROM")}
 """From how many records on the lane looks at bounds, which the first way never does."""
 SCAN = "numpy, the product alone"
 FILTERS = {"no filter": 1.0, "filter 50 %": 0.5, "filter 10 %": 0.1, "filter 1 %": 0.01}
@@ -114,7 +113,7 @@ def opened(folder: Path, unit: np.ndarray, way: str) -> tuple[CosineLane, dict[s
 
 def ask(way: str, lane: CosineLane, query: np.ndarray, chosen: IdSet | None) -> list[LaneHit]:
     for name, limit in STANDARD.items():
-        setattr(lane_module, name, sys.maxsize if way == EXACT[0] else limit)
+        setattr(vector_index, name, sys.maxsize if way == EXACT[0] else limit)
     return lane.ask(query, DEPTH, chosen)
 
 

@@ -27,11 +27,11 @@ import yaml
 from quality import CONFIG, Collection, read
 
 import duckkb
-from duckkb.actions.answering.ask import Declined, convert_answer_to_object, gather_evidence
-from duckkb.actions.folder import OpenOptions
 from duckkb.app.knowledge import KnowledgeBase
 from duckkb.llm import chat_model, read_registry
-from duckkb.review.provenance.citation import parse
+from duckkb.operations.ask import Declined, convert_answer_to_object, gather_evidence
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.review.history import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 FAR = {

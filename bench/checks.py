@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import duckkb
-from duckkb.actions.answering.claims import check_sentences
-from duckkb.actions.answering.context_pack import whole_text
-from duckkb.actions.answering.sentences import sentences
+from duckkb.operations.context_pack import whole_text
+from duckkb.operations.grounding import check_sentences, sentences
 
 ROOT = Path(__file__).resolve().parent.parent
 Change = Callable[[str], str]

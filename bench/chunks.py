@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from duckkb.indexing.chunk import chunk
+from duckkb.index.text_chunks import chunk
 
 HEADING = re.compile(r"^#{1,6} ", re.MULTILINE)
 BLANK = re.compile(r"\n\n+")

@@ -25,7 +25,7 @@ import time
 start = time.perf_counter()
 from pathlib import Path
 from duckkb.config.environment import environment
-from duckkb.llm.providers.local import LocalE5
+from duckkb.llm.providers.offline_model import LocalE5
 LocalE5(environment().cache_home).embed_queries(["{text}"])
 print(time.perf_counter() - start)
 """

@@ -25,7 +25,7 @@ from chunks import BLANK, PARAGRAPHS, sections
 from quality import ndcg
 
 import duckkb
-from duckkb.documents import chunks, markdown, passages
+from duckkb.documents import document_chunks, markdown
 
 MODES = ("match", "similar", "hybrid")
 CONFIG = "global:\n  embedding_model: {model}\n"
@@ -45,10 +45,10 @@ collections:
 def leave_out(what: set[str]) -> None:
     """Cut and describe chunks without some of what they have."""
     if "prefix" in what:
-        passages._prefix = lambda *_: ""  # type: ignore[assignment]
+        document_chunks._prefix = lambda *_: ""  # type: ignore[assignment]
     if "overlap" in what:
-        whole = chunks.size_for
-        chunks.size_for = lambda reads: chunks.Size(whole(reads).target, 0, whole(reads).window)
+        whole = document_chunks.size_for
+        document_chunks.size_for = lambda reads: document_chunks.Size(whole(reads).target, 0, whole(reads).window)
 
 
 def questions(tree: str) -> list[dict[str, Any]]:
@@ -90,11 +90,11 @@ def measure(home: Path, tree: str, modes: list[str]) -> dict[str, object]:
 
 def edits(source: Path, paragraph: str, count: int, reads: int | None) -> dict[str, object]:
     """Chunks that are new after a paragraph was put into a section: the mean, the most, and the share of at most three."""
-    size, draw = chunks.size_for(reads), random.Random(1)
+    size, draw = document_chunks.size_for(reads), random.Random(1)
 
     def cut(text: str) -> list[str]:
-        marks = chunks.markdown_marks(text, markdown.headings(text))
-        return [text[one.start : one.end] for one in chunks.chunks(text, marks, size)]
+        marks = document_chunks.markdown_marks(text, markdown.headings(text))
+        return [text[one.start : one.end] for one in document_chunks.chunks(text, marks, size)]
 
     texts = [path.read_text("utf-8") for path in sorted(source.rglob("*.md"))]
     texts = [text for text in texts if len(cut(text)) > 2]

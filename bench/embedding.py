@@ -19,7 +19,7 @@ from pathlib import Path
 
 import duckkb
 from duckkb import app, config
-from duckkb.llm.providers.local import LocalE5
+from duckkb.llm.providers.offline_model import LocalE5
 
 CONFIG = """\
 global:

@@ -36,7 +36,7 @@ nodes:
 FLOOR = """
 import sys
 from pathlib import Path
-from duckkb.indexing.tokens import JiebaTokenizer
+from duckkb.index.tokens import JiebaTokenizer
 paths = sorted(Path(sys.argv[1]).rglob("*.md"))
 texts = [path.read_bytes().decode() for path in paths]
 found = JiebaTokenizer("english").tokenize(texts)

@@ -101,14 +101,13 @@ def measure(size: int, parts: int, folder: Path) -> dict[str, Any]:
     import lancedb
 
     from duckkb import app
-    from duckkb.indexing.tokens import JiebaTokenizer
-    from duckkb.lanes.lexical.fields import words_fields
-    from duckkb.lanes.lexical.query import clauses
-    from duckkb.lanes.targets.lance.address import LanceAddress
-    from duckkb.lanes.targets.lance.schema import term_of
-    from duckkb.lanes.targets.lance.store import Store
-    from duckkb.lanes.targets.postings import numbers_of
-    from duckkb.queries import LexicalQuery
+    from duckkb.databases.lance_tables import Store, term_of
+    from duckkb.databases.published_words import numbers_of
+    from duckkb.index.tokens import JiebaTokenizer
+    from duckkb.index.word_fields import words_fields
+    from duckkb.index.word_query import clauses
+    from duckkb.types.database_urls import LanceAddress
+    from duckkb.types.queries import LexicalQuery
 
     corpus = make(folder / f"corpus-{size}", size)
     home, url = folder / "kb", f"lance:{folder / 'published'}"

@@ -44,9 +44,9 @@ def machine_state(home: Path) -> dict[str, str]:
 
 def drop_store(home: Path, cache_home: Path | None = None) -> None:
     """Forget what was derived of a base, but for tokens and vectors, which all bases of a user have in common."""
-    from duckkb.store import place
+    from duckkb.store import cache_dirs
 
-    place.remove(place.Place.locate(cache_home or home.parent / _CACHE_HOME, home).own)
+    cache_dirs.remove(cache_dirs.Place.locate(cache_home or home.parent / _CACHE_HOME, home).own)
 
 
 class Numpy:
@@ -126,10 +126,10 @@ class Duckkb:
 
 def _cache_vectors(corpus: Corpus, home: Path) -> None:
     """Write the vectors of all texts to the machine's cache, under the keys of the default model."""
-    from duckkb.indexing.cache import SearchCache
-    from duckkb.indexing.entries import text_key
-    from duckkb.llm.providers.local import LocalE5
-    from duckkb.store.place import Place
+    from duckkb.index.embedding_cache import SearchCache
+    from duckkb.index.index_entries import text_key
+    from duckkb.llm.providers.offline_model import LocalE5
+    from duckkb.store.cache_dirs import Place
 
     model = LocalE5(home).fingerprint  # known without loading anything
     place = Place.locate(Path(os.environ["DUCKKB_CACHE_HOME"]), home)

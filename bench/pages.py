@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from start import WORDS
 
 import duckkb
-from duckkb.serving.web.site import PAGES
+from duckkb.server.web.site import PAGES
 from tests.harness.reading_room import Elements
 from tests.harness.servers import Server, ask, served
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from start import make_base
 
-from duckkb.serving.web.drawing import files
+from duckkb.server.web.templates import files
 from tests.browser import Page, browsing, chromium
 from tests.harness.servers import ask, served
 

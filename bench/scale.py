@@ -21,7 +21,7 @@ from pathlib import Path
 import duckdb
 
 import duckkb
-from duckkb.store import place
+from duckkb.store import cache_dirs
 
 CONFIG = """\
 global:
@@ -77,7 +77,7 @@ def measure(records: int, scratch: Path, repeats: int) -> dict[str, float]:
     found["import"] = timed(load, 1)
     found["read_json"] = timed(lambda: _read_json(home), repeats)
     found["boot and first find, warm cache"] = timed(lambda: _boot(home), repeats)
-    place.remove(scratch / CACHE_HOME)
+    cache_dirs.remove(scratch / CACHE_HOME)
     found["boot and first find, no cache"] = timed(lambda: _boot(home), 1)
     with duckkb.open(home) as kb:
         kb.find("Text", "warm up", mode="match")

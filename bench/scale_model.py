@@ -41,7 +41,7 @@ class Costs:
     derived_bytes: float = 2_813.0  # a record's rows and lanes at a base's place: as `words`
     open_bytes: float = 1_800.0  # of memory, a record of a base that is open: docs/performance.md, "A million records"
     base_chunks: int = 1_000_000  # the largest base that was measured: docs/performance.md
-    file_bytes: int = 512 * 1024 * 1024  # the largest shard: duckkb/indexing/team_files.py
+    file_bytes: int = 512 * 1024 * 1024  # the largest shard: duckkb/index/team_cache.py
     batch: int = 64  # texts that a kill may cost
     hours_between_losses: float = 200.0  # of one machine: an assumption
     changed: int = 1_000  # records in a commit

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from duckkb import config
-from duckkb.llm.providers.local import LocalE5
+from duckkb.llm.providers.offline_model import LocalE5
 
 _END = re.compile(r"(?<=[。！？；])|(?<=[.!?]) ")
 _LEAST, _MOST, _PIECE = 12, 200, 2_000  # characters of a sentence; sentences of a piece

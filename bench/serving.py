@@ -178,10 +178,10 @@ def load(
 @contextmanager
 def in_process(place: Place, workers: int) -> Iterator[Callable[[], Ask]]:
     """The object behind a server's doors; what it yields gives each client its way to ask."""
-    from duckkb.actions.folder import OpenOptions
-    from duckkb.caller import Caller
-    from duckkb.serving.pool.pool import Pool
-    from duckkb.serving.served import Served
+    from duckkb.operations.lifecycle import OpenOptions
+    from duckkb.server.dispatcher import Served
+    from duckkb.server.worker_pool import Pool
+    from duckkb.types.request_context import Caller
 
     served = Pool(place.base, OpenOptions(), workers) if workers else Served(place.base, OpenOptions())
     try:

@@ -24,8 +24,8 @@ from pathlib import Path
 import numpy as np
 
 import duckkb
-from duckkb.entries import Cut
-from duckkb.llm.providers.local import LocalE5
+from duckkb.llm.providers.offline_model import LocalE5
+from duckkb.types.records import Cut
 
 FLOOR = "import duckdb"
 CONFIG = """\

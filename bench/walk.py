@@ -31,11 +31,11 @@ nodes:
     search: {full_text: [title], vectors: [title]}
 """
 GOALS = {
-    "lanes.vectors.cosine.multiply_rows": "the product of vectors",
-    "lanes.sql.process.isolated._ask": "the process of DuckDB",
+    "index.cosine.multiply_rows": "the product of vectors",
+    "sql.sql_process._ask": "the process of DuckDB",
     "os.replace": "the replaced file",
 }
-_COMMIT = "truth.commit."  # other files are replaced too
+_COMMIT = ("storage.journal.", "storage.commit_protocol.", "storage.base_lock.")  # other files are replaced too
 
 
 class Walk:

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from duckkb.config.keys import KEYS, SECTIONS, Key
-from duckkb.llm.registry import PROVIDER_KEYS, ROW_KEYS, RowKey
-from duckkb.settings import ChatModelSettings, ProviderSettings
+from duckkb.config.setting_keys import KEYS, SECTIONS, Key
+from duckkb.llm.chat_models import PROVIDER_KEYS, ROW_KEYS, RowKey
+from duckkb.types.settings import ChatModelSettings, ProviderSettings
 
 _HEAD = """\
 # Every setting of duckkb with its default; a config.yaml holds only what it changes.

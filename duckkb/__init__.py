@@ -11,31 +11,31 @@ Names are imported when they are first used, so that `import duckkb` costs next 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.actions.folder import init
     from duckkb.app import KnowledgeBase, check, diff, open
-    from duckkb.errors import DuckkbError, Finding
-    from duckkb.queries import FindResult, Hit, Notice, Receipt, SqlResult
-    from duckkb.records import Change, Changeset, Record
-    from duckkb.settings import Expansion, Fusion
+    from duckkb.operations.lifecycle import init
+    from duckkb.types.errors import DuckkbError, Finding
+    from duckkb.types.queries import FindResult, Hit, Notice, Receipt, SqlResult
+    from duckkb.types.records import Change, Changeset, Record
+    from duckkb.types.settings import Expansion, Fusion
 
 _HOMES = {
     "KnowledgeBase": "app",
     "check": "app",
     "diff": "app",
-    "init": "actions.folder",
+    "init": "operations.lifecycle",
     "open": "app",
-    "DuckkbError": "errors",
-    "Finding": "errors",
-    "FindResult": "queries",
-    "Hit": "queries",
-    "Notice": "queries",
-    "Receipt": "queries",
-    "SqlResult": "queries",
-    "Change": "records",
-    "Changeset": "records",
-    "Record": "records",
-    "Expansion": "settings",
-    "Fusion": "settings",
+    "DuckkbError": "types.errors",
+    "Finding": "types.errors",
+    "FindResult": "types.queries",
+    "Hit": "types.queries",
+    "Notice": "types.queries",
+    "Receipt": "types.queries",
+    "SqlResult": "types.queries",
+    "Change": "types.records",
+    "Changeset": "types.records",
+    "Record": "types.records",
+    "Expansion": "types.settings",
+    "Fusion": "types.settings",
 }
 __all__ = [
     "Change",

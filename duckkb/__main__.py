@@ -17,7 +17,7 @@ from io import TextIOWrapper
 from typing import Any
 
 from duckkb import warm_client
-from duckkb.cli import stop
+from duckkb.cli import terminal
 
 _ALLOCATIONS = 200_000
 """The number of allocations between two runs of Python's collector of reference cycles. At the default of 700, a
@@ -31,29 +31,29 @@ def main() -> None:
     """
     code = 0
     try:
-        stop.listen()
+        terminal.listen()
         _open_closed_streams()
         warm_code = _ask_warm_process(sys.argv[1:])
         code = _run(sys.argv[1:]) if warm_code is None else warm_code
     except BaseException:  # a signal before or after `run`, or while something was imported
-        if not stop.is_stop_requested():
+        if not terminal.is_stop_requested():
             raise
     _seal()
     # Files are closed and streams are flushed. Tearing down native libraries would only take time, and one of their
     # threads that is still alive must not make a finished command fail.
-    os._exit(stop.exit_code(code))
+    os._exit(terminal.exit_code(code))
 
 
 def _seal() -> None:
     """Seal the derived state while a key is set, and print the notices that were not printed yet."""
-    sealing: Any = sys.modules.get("duckkb.config.sealing")
+    sealing: Any = sys.modules.get("duckkb.config.encryption_key")
     if sealing is not None:
-        from duckkb.cli import printed
+        from duckkb.cli import terminal
 
         with suppress(OSError):
             sealing.end()
             for notice in sealing.take_notices():
-                printed.notice(notice.code, notice.message, notice.remedy)
+                terminal.tell_notice(notice.code, notice.message, notice.remedy)
             sys.stderr.flush()
 
 
@@ -82,7 +82,7 @@ def _ask_warm_process(words: list[str]) -> int | None:
 
 def _run(words: list[str]) -> int:
     gc.set_threshold(_ALLOCATIONS, 20, 20)
-    stop.await_input()
+    terminal.await_input()
     from duckkb.cli.main import run
 
     for stream in (sys.stdout, sys.stderr):
@@ -94,7 +94,7 @@ def _run(words: list[str]) -> int:
             stream.flush()
     wiring = sys.modules.get("duckkb.app.wiring")
     if wiring is not None and warm_client.verb(words) in warm_client.SERVED and wiring.wants_to_be_warm():
-        from duckkb.serving.warm.starting import start_after_question
+        from duckkb.server.warm_start import start_after_question
 
         start_after_question(warm_client.find_named_base(words))
     return code

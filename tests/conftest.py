@@ -19,7 +19,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from duckkb import config
-from duckkb.store.place import Place
+from duckkb.store.cache_dirs import Place
 from tests.fake_endpoint import FakeEndpoint
 from tests.harness import one_day as one_day_of_tests
 from tests.harness.forks import COMMAND, MODELS, forks, possible, warm_children

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from threading import Event
 from typing import Any
 
-from duckkb.settings import ChatModelSettings, ProviderSettings
+from duckkb.types.settings import ChatModelSettings, ProviderSettings
 from tests.fake_endpoint import FakeEndpoint, Reply
 
 DONE = b"data: [DONE]\n\n"

@@ -22,7 +22,7 @@ from typing import Any, Self
 import numpy as np
 from msgspec import structs
 
-from duckkb.settings import EmbeddingSettings
+from duckkb.types.settings import EmbeddingSettings
 from tests.fakes import HashEmbedder
 from tests.harness.waiting import HANG_S
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from duckkb.settings import ExpandSettings, RerankSettings
+from duckkb.types.settings import ExpandSettings, RerankSettings
 from tests.fake_endpoint import FakeEndpoint
 from tests.fakes import WordReranker
 

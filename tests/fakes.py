@@ -11,11 +11,11 @@ from zlib import crc32
 
 import numpy as np
 
-from duckkb.entries import Cut, Fingerprint, IndexEntry
-from duckkb.errors import FilterError, Unavailable, UsageError
 from duckkb.id_set import IdSet
-from duckkb.llm.failover import refuse_what_it_cannot
-from duckkb.messages import (
+from duckkb.llm.call_pool import refuse_what_it_cannot
+from duckkb.ontology.model import Ontology, RecordType
+from duckkb.ports import Row, Rows, SqlLimits
+from duckkb.types.chat_messages import (
     ChatEvent,
     ChatRequest,
     ContentDelta,
@@ -25,11 +25,10 @@ from duckkb.messages import (
     ToolCallDone,
     Usage,
 )
-from duckkb.ontology.model import Ontology, RecordType
-from duckkb.ports import Row, Rows, SqlLimits
-from duckkb.queries import LaneHit, LexicalQuery, SqlResult, Variant, Weight
-from duckkb.records import identity_key
-from duckkb.settings import ChatModelSettings
+from duckkb.types.errors import FilterError, Unavailable, UsageError
+from duckkb.types.queries import LaneHit, LexicalQuery, SqlResult, Variant, Weight
+from duckkb.types.records import Cut, Fingerprint, IndexEntry, identity_key
+from duckkb.types.settings import ChatModelSettings
 
 _WORDS = re.compile(r"\w+")
 _NOTHING = "\x00nothing"

@@ -3,14 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from duckkb.entries import IndexEntry
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.sql.columns import Columns
-from duckkb.lanes.sql.tables import Tables
+from duckkb.app.retrievers import MemoryRows
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Row
-from duckkb.queries import Lane
-from duckkb.records import Record
+from duckkb.sql.columns import Columns
+from duckkb.sql.runtime_tables import Tables
+from duckkb.types.queries import Lane
+from duckkb.types.records import IndexEntry, Record
 
 Entries = Callable[[RecordType], Iterable[tuple[int, IndexEntry]]]
 

@@ -6,17 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from duckkb.actions.folder import OpenOptions, Unopened
-    from duckkb.actions.publishing.publish import Published
     from duckkb.app.knowledge import KnowledgeBase
     from duckkb.engine.base import Progress
-    from duckkb.engine.index.cleanup import Cleaned
-    from duckkb.engine.index.repair import Repaired
+    from duckkb.engine.repair import Cleaned, Repaired
+    from duckkb.operations.lifecycle import OpenOptions, Unopened
+    from duckkb.operations.publish import Published
     from duckkb.ports import Clock, Embedder
-    from duckkb.review.check.findings import CheckReport
-    from duckkb.review.diff.model import Diff
-    from duckkb.review.health.check import Check
-    from duckkb.review.health.examine import Health
+    from duckkb.review.base_health import Check
+    from duckkb.review.change_findings import CheckReport
+    from duckkb.review.diff_model import Diff
+    from duckkb.review.health_checks import Health
 
 __all__ = [
     "KnowledgeBase",
@@ -74,7 +73,7 @@ def open(
     Raises `errors.StateError` (E_NO_KB, E_GIT, E_REVISION), `errors.OntologyError`, `errors.Unreadable`,
     `errors.Unavailable` (E_LOCKED).
     """
-    from duckkb.actions.folder import OpenOptions, find
+    from duckkb.operations.lifecycle import OpenOptions, find
 
     options = OpenOptions(
         lenient,
@@ -100,8 +99,8 @@ def open_chosen(root: Path, chosen: "OpenOptions") -> "KnowledgeBase":
 
     if chosen.backend is None:
         return KnowledgeBase(root, chosen)
-    from duckkb.app.published import PublishedKnowledgeBase
-    from duckkb.errors import UsageError
+    from duckkb.app.published_knowledge import PublishedKnowledgeBase
+    from duckkb.types.errors import UsageError
 
     if chosen.at is not None:
         raise UsageError("a published base has one commit", suggestion="leave --at or --backend out")
@@ -121,10 +120,10 @@ def publish(
 ) -> "Published":
     """Publish a commit to the target at an address.
 
-    As `duckkb.actions.publishing.publish.publish`; also raises `errors.UsageError` (E_URL).
+    As `duckkb.operations.publish.publish`; also raises `errors.UsageError` (E_URL).
     """
-    from duckkb.actions.publishing import publish as publishing
     from duckkb.app import wiring
+    from duckkb.operations import publish as publishing
 
     request = publishing.PublishRequest(ref, full, rewind, pending, dry_run, embedder)
     with closing(wiring.target_at(to)) as target:
@@ -134,29 +133,29 @@ def publish(
 def verify_published(
     path: "str | Path | None" = None, *, to: str, embedder: "Embedder | None" = None
 ) -> dict[str, Any]:
-    """Verify that a target holds the commit that it claims. As `duckkb.actions.publishing.publish.verify`."""
-    from duckkb.actions.publishing import publish as publishing
+    """Verify that a target holds the commit that it claims. As `duckkb.operations.publish.verify`."""
     from duckkb.app import wiring
+    from duckkb.operations import publish as publishing
 
     with closing(wiring.target_at(to)) as target:
         return publishing.verify(prepare_unopened(path), target, embedder)
 
 
 def prepare_unopened(path: "str | Path | None" = None) -> "Unopened":
-    """Return a base for tasks that load none: `duckkb.actions.branches`, `impact` and `proposing`.
+    """Return a base for tasks that load none: `duckkb.operations.git_branches`, `impact` and `proposing`.
 
     Raises `errors.StateError` (E_NO_KB).
     """
-    from duckkb.actions.folder import Unopened, find
     from duckkb.app import wiring
+    from duckkb.operations.lifecycle import Unopened, find
 
     return Unopened(find(path), wiring.wire, wiring.match_records)
 
 
 def grant_published(path: "str | Path | None" = None, *, to: str, role: str, types: Sequence[str]) -> dict[str, Any]:
-    """Set which published types a role of the database sees. As `duckkb.actions.publishing.publish.grant`."""
-    from duckkb.actions.publishing import publish as publishing
+    """Set which published types a role of the database sees. As `duckkb.operations.publish.grant`."""
     from duckkb.app import wiring
+    from duckkb.operations import publish as publishing
 
     with closing(wiring.target_at(to)) as target:
         return publishing.grant(prepare_unopened(path), target, role, types)
@@ -180,7 +179,7 @@ def check(
     So is a change that deletes more than allowed (E_SHRINK), with `allow_shrink`.
     """
     if since is not None or staged:
-        from duckkb.actions.diffing import check_change
+        from duckkb.operations.version_diff import check_change
 
         return check_change(
             prepare_unopened(path), since, staged=staged, allow_weaker=allow_weaker, allow_shrink=allow_shrink
@@ -220,14 +219,14 @@ def diff(
     Raises `errors.UsageError`, `errors.StateError` (E_NO_KB, E_REVISION, E_GIT, E_UNKNOWN_TYPE),
     `errors.Unavailable`, `errors.OntologyError`, `errors.FilterError`.
     """
-    from duckkb.actions import diffing
-    from duckkb.review.diff.versions import parse_range
+    from duckkb.operations import version_diff
+    from duckkb.review.compared_versions import parse_range
 
     ends = parse_range(range, staged=staged, worktree=worktree)
-    request = diffing.DiffRequest(
+    request = version_diff.DiffRequest(
         ends, tuple(only), tuple(ignore), whole, allow_weaker, allow_shrink, where, tuple(ops)
     )
-    return diffing.diff(prepare_unopened(path), request)
+    return version_diff.diff(prepare_unopened(path), request)
 
 
 def doctor(
@@ -241,10 +240,12 @@ def doctor(
 
     Changes nothing; raises only `errors.StateError` (E_NO_KB).
     """
-    from duckkb.actions import caring
     from duckkb.app import wiring
+    from duckkb.operations import maintenance
 
-    return caring.doctor(prepare_unopened(path), clock or wiring.SystemClock(), wiring.self_tests(), embedder, on_check)
+    return maintenance.doctor(
+        prepare_unopened(path), clock or wiring.SystemClock(), wiring.self_tests(), embedder, on_check
+    )
 
 
 def repair(
@@ -255,10 +256,10 @@ def repair(
     `check_only` reports what would be done. Raises `errors.StateError` (E_RECOVER, E_TRACKED_STATE),
     `errors.Unavailable` (E_LOCKED, E_IO).
     """
-    from duckkb.actions import caring
-    from duckkb.engine.index.repair import RepairOptions
+    from duckkb.engine.repair import RepairOptions
+    from duckkb.operations import maintenance
 
-    return caring.repair(prepare_unopened(path), RepairOptions(everything, check_only, lock_timeout))
+    return maintenance.repair(prepare_unopened(path), RepairOptions(everything, check_only, lock_timeout))
 
 
 def cleanup(
@@ -271,41 +272,41 @@ def cleanup(
 ) -> "Cleaned":
     """Remove what no base needs from the user's cache folder.
 
-    With `unused_vectors`, also removes vectors of models that no known base uses. As `duckkb.actions.caring.cleanup`.
+    With `unused_vectors`, also removes vectors of models that no known base uses. As `duckkb.operations.maintenance.cleanup`.
     """
-    from duckkb.actions import caring
     from duckkb.app import wiring
+    from duckkb.operations import maintenance
 
     wire = wiring.wire if unused_vectors else None
-    return caring.cleanup(path, dry_run=dry_run, now=now, limit=limit, wire=wire)
+    return maintenance.cleanup(path, dry_run=dry_run, now=now, limit=limit, wire=wire)
 
 
 def drop_sealed(path: "str | Path | None" = None) -> dict[str, Any]:
     """Remove sealed derived state from the user's cache folder, without its key.
 
-    As `duckkb.actions.caring.drop_sealed`.
+    As `duckkb.operations.maintenance.drop_sealed`.
     """
-    from duckkb.actions import caring
+    from duckkb.operations import maintenance
 
-    return caring.drop_sealed(path)
+    return maintenance.drop_sealed(path)
 
 
 def models(path: "str | Path | None" = None) -> list[dict[str, Any]]:
-    """List the models that a base's configuration names. As `duckkb.actions.models.listing.models`."""
-    from duckkb.actions.models import listing
+    """List the models that a base's configuration names. As `duckkb.operations.embedding_models.models`."""
+    from duckkb.operations import embedding_models
 
-    return listing.models(path)
+    return embedding_models.models(path)
 
 
 def try_models(path: "str | Path | None" = None, name: str | None = None) -> Iterator[dict[str, Any]]:
     """Ask each provider of the chat models a tiny question, and yield each answer.
 
-    As `actions.models.listing.try_models`.
+    As `operations.embedding_models.try_models`.
     """
-    from duckkb.actions.models import listing
     from duckkb.app import wiring
+    from duckkb.operations import embedding_models
 
-    return listing.try_models(wiring.chat_provider, path, name)
+    return embedding_models.try_models(wiring.chat_provider, path, name)
 
 
 def verify_backup(path: "str | Path") -> dict[str, Any]:
@@ -314,11 +315,11 @@ def verify_backup(path: "str | Path") -> dict[str, Any]:
     The result includes the `errors` that `check` finds in the base. Raises `errors.StateError` (E_BACKUP),
     `errors.UsageError` (E_PATH).
     """
-    from duckkb.actions.backup import restore
-    from duckkb.actions.folder import Unopened
     from duckkb.app import wiring
+    from duckkb.operations import backup_files
+    from duckkb.operations.lifecycle import Unopened
 
-    return restore.verify(path, lambda root: Unopened(root, wiring.wire, wiring.match_records))
+    return backup_files.verify(path, lambda root: Unopened(root, wiring.wire, wiring.match_records))
 
 
 def restore_backup(
@@ -332,9 +333,9 @@ def restore_backup(
 
     Raises `errors.StateError` (E_BACKUP), `errors.UsageError` (E_PATH), `errors.Unavailable` (E_LOCKED, E_IO).
     """
-    from duckkb.actions.backup import restore
+    from duckkb.operations import backup_files
 
-    return restore.restore(path, folder, force=force, lock_timeout=lock_timeout)
+    return backup_files.restore(path, folder, force=force, lock_timeout=lock_timeout)
 
 
 def __getattr__(name: str) -> Any:

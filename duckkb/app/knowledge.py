@@ -11,61 +11,67 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 
 from duckkb import config
-from duckkb.actions.folder import OpenOptions
-from duckkb.app.call_lock import CallLock, give_back_import_lock
-from duckkb.app.generations import Generations
+from duckkb.app.snapshots import CallLock, Generations, give_back_import_lock
 from duckkb.app.use_cases import Deferred, asks, changes
 from duckkb.app.wiring import match_records, note_missing_bounds, wire
-from duckkb.engine import boot as booting
+from duckkb.engine import boot
 from duckkb.engine.base import Base, Wiring
-from duckkb.indexing.cache import SearchCache
-from duckkb.queries import Notice
-from duckkb.truth.commit import lock
+from duckkb.index.embedding_cache import SearchCache
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.storage import base_lock
+from duckkb.types.queries import Notice
 
 if TYPE_CHECKING:
-    from duckkb.actions import asking, caring, embedding, impact, reading, tracing, writing
-    from duckkb.actions.agents import keeping
-    from duckkb.actions.agents.migrating import Migrations
-    from duckkb.actions.answering import ask as answering
-    from duckkb.actions.answering import context_pack
-    from duckkb.actions.collecting import Collections
-    from duckkb.actions.documents import naming as documents_naming
-    from duckkb.actions.documents import reading as documents_reading
-    from duckkb.actions.documents import searching as documents_searching
-    from duckkb.actions.documents import updating as documents_updating
-    from duckkb.actions.documents.arch.building import Architecture
-    from duckkb.actions.documents.collections import DocumentCollections
-    from duckkb.actions.documents.updating import Updated
-    from duckkb.actions.importing import import_files as importing
-    from duckkb.actions.models.migrating import MigratedModel
-    from duckkb.actions.tracing import Provenance
-    from duckkb.actions.vector_store import VectorStore
-    from duckkb.app.memory import Memory
-    from duckkb.caller import Caller
-    from duckkb.engine import care
-    from duckkb.engine.index import jobs, plan, sharding
+    from duckkb.app.use_cases import Memory
+    from duckkb.engine import index_jobs, repair, shard_jobs
+    from duckkb.engine import index_status as plan
     from duckkb.llm.loop import Tool
-    from duckkb.settings import Settings
+    from duckkb.operations import (
+        agent_knowledge,
+        change_review,
+        context_pack,
+        document_lookup,
+        document_search,
+        document_updates,
+        embedding_models,
+        imports,
+        maintenance,
+        record_lookup,
+        record_origins,
+        record_search,
+        record_writes,
+    )
+    from duckkb.operations import ask as answering
+    from duckkb.operations.agent_knowledge import Migrations
+    from duckkb.operations.code_graph import Architecture
+    from duckkb.operations.collections import Collections
+    from duckkb.operations.document_collections import DocumentCollections
+    from duckkb.operations.document_updates import Updated
+    from duckkb.operations.embedding_models import MigratedModel
+    from duckkb.operations.record_origins import Provenance
+    from duckkb.operations.vector_store import VectorStore
+    from duckkb.types.request_context import Caller
+    from duckkb.types.settings import Settings
 else:
-    answering = Deferred("actions.answering.ask")
-    asking = Deferred("actions.asking")
-    keeping = Deferred("actions.agents.keeping")
-    context_pack = Deferred("actions.answering.context_pack")
-    caring = Deferred("actions.caring")
-    documents_naming = Deferred("actions.documents.naming")
-    documents_reading = Deferred("actions.documents.reading")
-    documents_searching = Deferred("actions.documents.searching")
-    documents_updating = Deferred("actions.documents.updating")
-    embedding = Deferred("actions.embedding")
-    impact = Deferred("actions.impact")
-    importing = Deferred("actions.importing.import_files")
-    reading = Deferred("actions.reading")
-    tracing = Deferred("actions.tracing")
-    writing = Deferred("actions.writing")
-    care = Deferred("engine.care")
-    jobs = Deferred("engine.index.jobs")
-    plan = Deferred("engine.index.plan")
-    sharding = Deferred("engine.index.sharding")
+    answering = Deferred("operations.ask")
+    record_search = Deferred("operations.record_search")
+    agent_knowledge = Deferred("operations.agent_knowledge")
+    context_pack = Deferred("operations.context_pack")
+    maintenance = Deferred("operations.maintenance")
+    document_lookup = Deferred("operations.document_lookup")
+    document_lookup = Deferred("operations.document_lookup")
+    document_search = Deferred("operations.document_search")
+    document_updates = Deferred("operations.document_updates")
+    embedding_models = Deferred("operations.embedding_models")
+    change_review = Deferred("operations.change_review")
+    imports = Deferred("operations.imports")
+    record_lookup = Deferred("operations.record_lookup")
+    record_origins = Deferred("operations.record_origins")
+    record_writes = Deferred("operations.record_writes")
+    repair = Deferred("engine.repair")
+    index_jobs = Deferred("engine.index_jobs")
+    plan = Deferred("engine.index_status")
+    shard_jobs = Deferred("engine.shard_jobs")
 
 
 Answer = TypeVar("Answer")
@@ -136,73 +142,73 @@ class KnowledgeBase:
     @property
     def notices(self) -> tuple[Notice, ...]:
         """Notices of loading the base: lines left out, duplicate records, unusable caches."""
-        return (*self._answer(booting.notices, looks=False), *note_missing_bounds(self._chosen), *config.note_sealing())
+        return (*self._answer(boot.notices, looks=False), *note_missing_bounds(self._chosen), *config.note_sealing())
 
-    find = asks(asking.find)
-    sql = asks(asking.sql)
-    neighbors = asks(asking.neighbors)
-    near = asks(asking.near)
-    citing = asks(asking.find_citing_records)
-    path = asks(asking.path)
-    why = asks(tracing.why)
+    find = asks(record_search.find)
+    sql = asks(record_search.sql)
+    neighbors = asks(record_search.neighbors)
+    near = asks(record_search.near)
+    citing = asks(record_search.find_citing_records)
+    path = asks(record_search.path)
+    why = asks(record_origins.why)
     pack = asks(context_pack.context_pack)
     ask = asks(answering.ask)
-    get = asks(reading.get)
-    list = asks(reading.page)
-    export = asks(reading.export)
-    export_file = asks(reading.export_file)
-    types = asks(reading.types)
-    schema = asks(reading.schema)
-    settings = asks(reading.settings)
-    field_names = asks(reading.field_names)
-    given_vectors = asks(reading.list_caller_vectors)
-    identity_fields = asks(reading.identity_fields)
-    document_types = asks(reading.document_types)
-    put = changes(writing.put)
-    put_json = changes(writing.put_json)
-    put_batch = changes(writing.put_batch)
-    import_files = changes(importing.import_files)
-    delete = changes(writing.delete)
-    rename = changes(writing.rename)
-    keep_harness = changes(keeping.keep_harness)
-    apply = changes(writing.apply)
-    apply_patch = changes(writing.apply_patch)
-    embed = asks(embedding.embed)
-    embed_input = asks(embedding.embed_input)
-    vector_input = asks(embedding.vector_input)
-    is_of_documents = asks(documents_naming.is_of_documents)
-    names_record = asks(documents_naming.names_record)
-    ls = asks(documents_reading.ls)
-    get_document = asks(documents_reading.get_document)
-    multi_get = asks(documents_reading.multi_get)
-    search_documents = asks(documents_searching.search_documents)
-    update = changes(documents_updating.update)
-    check = asks(caring.check)
-    growth = asks(caring.growth)
-    quality = asks(impact.quality)
-    fmt = changes(care.fmt)
-    dedupe = changes(care.dedupe)
+    get = asks(record_lookup.get)
+    list = asks(record_lookup.page)
+    export = asks(record_lookup.export)
+    export_file = asks(record_lookup.export_file)
+    types = asks(record_lookup.types)
+    schema = asks(record_lookup.schema)
+    settings = asks(record_lookup.settings)
+    field_names = asks(record_lookup.field_names)
+    given_vectors = asks(record_lookup.list_caller_vectors)
+    identity_fields = asks(record_lookup.identity_fields)
+    document_types = asks(record_lookup.document_types)
+    put = changes(record_writes.put)
+    put_json = changes(record_writes.put_json)
+    put_batch = changes(record_writes.put_batch)
+    import_files = changes(imports.import_files)
+    delete = changes(record_writes.delete)
+    rename = changes(record_writes.rename)
+    keep_harness = changes(agent_knowledge.keep_harness)
+    apply = changes(record_writes.apply)
+    apply_patch = changes(record_writes.apply_patch)
+    embed = asks(embedding_models.embed)
+    embed_input = asks(embedding_models.embed_input)
+    vector_input = asks(embedding_models.vector_input)
+    is_of_documents = asks(document_lookup.is_of_documents)
+    names_record = asks(document_lookup.names_record)
+    ls = asks(document_lookup.ls)
+    get_document = asks(document_lookup.get_document)
+    multi_get = asks(document_lookup.multi_get)
+    search_documents = asks(document_search.search_documents)
+    update = changes(document_updates.update)
+    check = asks(maintenance.check)
+    growth = asks(maintenance.growth)
+    quality = asks(change_review.quality)
+    fmt = changes(repair.fmt)
+    dedupe = changes(repair.dedupe)
     index_status = asks(plan.status)
     index_plan = asks(plan.plan_index)
-    index_refresh = changes(jobs.refresh)
-    index_build = changes(jobs.build)
-    index_rebuild = changes(jobs.rebuild)
-    index_shards = asks(sharding.shard_plan)
-    index_build_shard = asks(sharding.build_shard)
-    index_adopt = changes(sharding.adopt)
-    _described = asks(reading.describe_types)
+    index_refresh = changes(index_jobs.refresh)
+    index_build = changes(index_jobs.build)
+    index_rebuild = changes(index_jobs.rebuild)
+    index_shards = asks(shard_jobs.shard_plan)
+    index_build_shard = asks(shard_jobs.build_shard)
+    index_adopt = changes(shard_jobs.adopt)
+    _described = asks(record_lookup.describe_types)
 
     def run(
         self, name: str, given: "Mapping[str, object]", caller: "Caller | None" = None, *, strict: bool = False
     ) -> dict[str, Any]:
-        """Run an action of `duckkb.actions.registry` for a caller (all rights by default) as `registry.run.run`.
+        """Run an action of `duckkb.operations` for a caller (all rights by default) as `registry.run.run`.
 
         Returns the plain object that the command line prints with --json.
         """
-        from duckkb.actions.registry.offered import ACTIONS
-        from duckkb.actions.registry.run import prepare, run
-        from duckkb.caller import Caller
-        from duckkb.engine.narrowed import load_for_caller
+        from duckkb.engine.scoped_base import load_for_caller
+        from duckkb.operations.catalog import ACTIONS
+        from duckkb.operations.dispatch import prepare, run
+        from duckkb.types.request_context import Caller
 
         caller = caller or Caller()
         around = partial(load_for_caller, caller.types)
@@ -222,7 +228,7 @@ class KnowledgeBase:
 
     def ddl(self, type: str | None = None) -> str:
         """Return the derived table definitions of one type or of all."""
-        from duckkb.lanes.sql.columns import ddl
+        from duckkb.sql.columns import ddl
 
         return "\n".join(ddl(kind, records) for kind, records in self._described(type))
 
@@ -233,7 +239,7 @@ class KnowledgeBase:
         trust, configured endpoints, lock, and the current or last index job. Waits for nobody: during a write,
         records are as they were last read.
         """
-        from duckkb.actions.caring import status
+        from duckkb.operations.maintenance import status
 
         return self._answer(status, looks=self._is_still)
 
@@ -244,16 +250,16 @@ class KnowledgeBase:
         limit: int | None = None,
         max_seconds: float | None = None,
         dry_run: bool = False,
-        listen: "Callable[[jobs.Event], None]" = lambda _: None,
+        listen: "Callable[[index_jobs.Event], None]" = lambda _: None,
     ) -> "MigratedModel":
         """Embed all texts with another model, beside the existing vectors; this base keeps its own model.
 
         Embeds at most `limit` texts, and begins none after `max_seconds`. As
-        `duckkb.actions.models.migrating.migrate`.
+        `duckkb.operations.embedding_models.migrate`.
         """
-        from duckkb.actions.folder import Unopened
-        from duckkb.actions.models.migrating import migrate
-        from duckkb.engine.index.migrate import MigrationBudget
+        from duckkb.engine.index_jobs import MigrationBudget
+        from duckkb.operations.embedding_models import migrate
+        from duckkb.operations.lifecycle import Unopened
 
         with self._lock:
             budget = MigrationBudget(limit, max_seconds)
@@ -262,41 +268,41 @@ class KnowledgeBase:
 
     def scheduler(self) -> dict[str, Any]:
         """Return the background work on this base: the index job, how to continue it, and the lock."""
-        from duckkb.actions.caring import background
+        from duckkb.operations.maintenance import background
 
         return background(self.status())
 
     def backup(self, path: "str | Path | None" = None, *, force: bool = False) -> dict[str, Any]:
-        """Save this base in one file. As `actions.backup.create.create`."""
-        from duckkb.actions.backup.create import create
+        """Save this base in one file. As `operations.backup_files.create`."""
+        from duckkb.operations.backup_files import create
 
         return create(self.root, path, force=force, lock_timeout=self._chosen.lock_timeout)
 
     @property
     def collections(self) -> "Collections":
         """Actions on whole collections: make by a policy, list, show, remove, rename, pack and restore."""
-        from duckkb.actions.collecting import Collections
+        from duckkb.operations.collections import Collections
 
         return Collections(self._now)
 
     @property
     def documents(self) -> "DocumentCollections":
         """Actions on document collections, which are folders of files: add, list, show, remove, rename, describe."""
-        from duckkb.actions.documents.collections import DocumentCollections
+        from duckkb.operations.document_collections import DocumentCollections
 
         return DocumentCollections(self._now)
 
     @property
     def migrate(self) -> "Migrations":
         """Imports from other programs: Chroma and OpenClaw."""
-        from duckkb.actions.agents.migrating import Migrations
+        from duckkb.operations.agent_knowledge import Migrations
 
         return Migrations(self._now)
 
     @property
     def arch(self) -> "Architecture":
         """Actions on graphs of code: build by a command, import, refresh."""
-        from duckkb.actions.documents.arch.building import Architecture
+        from duckkb.operations.code_graph import Architecture
 
         return Architecture(self._now)
 
@@ -305,21 +311,21 @@ class KnowledgeBase:
 
         Runs until the process is interrupted. Only one process at a time watches a base.
         """
-        from duckkb.actions.documents.watching import Watch
+        from duckkb.operations.document_updates import Watch
 
         Watch(self._now, names, tell).run()
 
     @property
     def vectors(self) -> "VectorStore":
         """The vector store: values behind texts, to store, search by similarity, list, delete and import."""
-        from duckkb.actions.vector_store import VectorStore
+        from duckkb.operations.vector_store import VectorStore
 
         return VectorStore(self._now, self._open_elsewhere)
 
     @property
     def memory(self) -> "Memory":
         """The memories of agents, by scope and key: put, search, look back, count."""
-        from duckkb.app.memory import Memory
+        from duckkb.app.use_cases import Memory
 
         return Memory(self)
 
@@ -329,16 +335,16 @@ class KnowledgeBase:
         Writes become a proposal on a branch, the same for all of these tools. Results are cut at about
         `longest` characters, with a mark.
         """
-        from duckkb.actions.agents.toolbox import toolbox
-        from duckkb.app.proposals import Proposals
-        from duckkb.caller import Caller
+        from duckkb.app.use_cases import Proposals
+        from duckkb.operations.agent_knowledge import toolbox
+        from duckkb.types.request_context import Caller
 
         return toolbox(self.run, partial(Proposals(KnowledgeBase).run, self.root), caller or Caller(), longest)
 
     @property
     def provenance(self) -> "Provenance":
         """The commits that records, their fields and their changes come from."""
-        from duckkb.actions.tracing import Provenance
+        from duckkb.operations.record_origins import Provenance
 
         return Provenance(self._now)
 
@@ -361,7 +367,7 @@ class KnowledgeBase:
     @property
     def _is_still(self) -> bool:
         """Whether no process is writing the base."""
-        return not lock.is_held(self._root)
+        return not base_lock.is_held(self._root)
 
     def _answer(
         self,
@@ -392,7 +398,7 @@ class KnowledgeBase:
         elif self._base.is_generation and self._base.wiring.at is None:
             self._base = self._load_base()  # the first base stays with readers
         else:
-            booting.refresh(self._base)
+            boot.refresh(self._base)
         return self._base
 
     def _close_base(self) -> None:
@@ -408,12 +414,12 @@ class KnowledgeBase:
                 self._wired = self._wire()
             parts = self._wired
         parts.cache.look_again()
-        return booting.boot(parts.wiring, parts.cache)
+        return boot.boot(parts.wiring, parts.cache)
 
     def _wire(self) -> "Wired":
         stamp = config.stamp(self._root)  # before the load, so that the next call sees later changes
         _, wiring = wire(self._root, self._chosen)
-        return Wired(stamp, wiring, booting.caches(wiring))
+        return Wired(stamp, wiring, boot.caches(wiring))
 
     def _has_new_configuration(self, base: Base | None = None) -> bool:
         """Return whether the configuration has changed since the base's parts, or the next base's, were wired."""
@@ -421,4 +427,4 @@ class KnowledgeBase:
         return (base is not None and base.wiring is not parts.wiring) or config.stamp(self._root) != parts.stamp
 
     def _is_behind(self, base: Base) -> bool:
-        return self._has_new_configuration(base) or booting.is_behind(base)
+        return self._has_new_configuration(base) or boot.is_behind(base)

@@ -10,23 +10,22 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from duckkb import config, sandbox
-from duckkb.actions.folder import OpenOptions, find
 from duckkb.engine.base import Base, EndIds, Wiring, end_ids
-from duckkb.errors import StateError, Unavailable, UsageError
 from duckkb.id_set import IdSet
-from duckkb.llm.checked import Checked
+from duckkb.llm.embedder_contract import Checked
 from duckkb.ontology.model import Ontology, RecordType
+from duckkb.operations.lifecycle import OpenOptions, find
 from duckkb.ports import ChatModel, Embedder, Expander, Lanes, Reranker, Row, Rows, Sql, Target, Tokenizer
-from duckkb.queries import Notice
-from duckkb.settings import DEFAULT_MODEL, ChatModelSettings, EmbeddingSettings, Environment, Settings
-from duckkb.store.place import DOCUMENTS, Place
-from duckkb.truth.files.tree import Tree
+from duckkb.storage.tree import Tree
+from duckkb.store.cache_dirs import DOCUMENTS, Place
+from duckkb.types.errors import StateError, Unavailable, UsageError
+from duckkb.types.queries import Notice
+from duckkb.types.settings import DEFAULT_MODEL, ChatModelSettings, EmbeddingSettings, Environment, Settings
 
 if TYPE_CHECKING:
     from duckkb.config import Loaded
-    from duckkb.lanes.sql.process.engines import Engines
-    from duckkb.lanes.sql.process.isolated import Isolated
-    from duckkb.truth.git.revisions import Revision
+    from duckkb.sql.sql_process import Engines, Isolated
+    from duckkb.storage.revisions import Revision
 
     Engine = Isolated | tuple[Engines, Engines] | None
 
@@ -42,7 +41,7 @@ def wire(root: Path, chosen: OpenOptions) -> "tuple[Loaded, Wiring]":
     if chosen.embedding is not None:
         configuration = replace(configuration, settings=replace(configuration.settings, embedding=chosen.embedding))
     if chosen.single_core:
-        from duckkb.lanes.vectors.cosine import use_one_thread
+        from duckkb.index.cosine import use_one_thread
 
         use_one_thread()
     engine, models = (
@@ -110,16 +109,16 @@ def models(path: "str | Path | None", chosen: OpenOptions) -> "Models":
 
 def _remember_documents(ontology: Ontology, place: Place) -> None:
     if any(kind.source is not None for kind in ontology):
-        from duckkb.documents.extract.remembered import remember_in
+        from duckkb.documents.extraction import remember_in
 
         remember_in(place.shared / DOCUMENTS)
 
 
 def keep_models(on: bool) -> None:
     """Keep the offline model in memory for later bases of this process, or release it."""
-    from duckkb.llm.providers import local
+    from duckkb.llm.providers import offline_model
 
-    local.share_loaded_models(on)
+    offline_model.share_loaded_models(on)
 
 
 def warm_up(root: Path) -> None:
@@ -132,14 +131,14 @@ def warm_up(root: Path) -> None:
 
 def wants_to_be_warm() -> bool:
     """Return whether this process loaded the offline model, and this machine starts a warm process in that case."""
-    local = sys.modules.get("duckkb.llm.providers.local")
+    local = sys.modules.get("duckkb.llm.providers.offline_model")
     return local is not None and local.was_loaded() and config.plain_around(None).daemon == "auto"
 
 
 def _find_revision(root: Path, name: str | None) -> "Revision | None":
     if name is None:
         return None
-    from duckkb.truth.git import revisions
+    from duckkb.storage import revisions
 
     return revisions.revision(root, name)
 
@@ -148,7 +147,7 @@ def _read_configuration(root: Path, revision: "Revision | None") -> Mapping[str,
     """Return the files of a revision's configuration, which replace those on disk; empty for the base as it is."""
     if revision is None:
         return {}
-    from duckkb.engine.at import configuration
+    from duckkb.engine.boot import configuration
 
     return configuration(root, revision, config.paths(root))
 
@@ -170,17 +169,17 @@ def _start_engine(options: OpenOptions) -> "Engine":
     """
     if options.sql_in_process:
         return None
-    from duckkb.lanes.sql.process.isolated import Isolated
+    from duckkb.sql.sql_process import Isolated
 
     engine = Isolated()
     if options.first_filter is not None:
-        from duckkb.lanes.sql.simple import parse_comparisons
+        from duckkb.sql.row_table import parse_comparisons
 
         if not parse_comparisons(options.first_filter):
             engine.start()
     if options.command or options.first_filter is not None:
         return engine
-    from duckkb.lanes.sql.process.engines import Engines
+    from duckkb.sql.sql_process import Engines
 
     first = Isolated()
     if options.is_served:
@@ -191,7 +190,7 @@ def _start_engine(options: OpenOptions) -> "Engine":
 
 def match_records(tree: Tree, kind: RecordType, where: str) -> IdSet:
     """Return the ids of a type's records in a tree that satisfy a filter; raises `errors.FilterError`."""
-    from duckkb.lanes.memory_rows import MemoryRows
+    from duckkb.app.retrievers import MemoryRows
 
     rows, none = MemoryRows(Row(record) for record in tree.records(kind)), MemoryRows()
     engine = _start_engine(OpenOptions(first_filter=where))
@@ -215,15 +214,15 @@ def self_tests() -> dict[str, Callable[[], None]]:
     """Return the self tests of the engines, by name; a test raises where its engine does not work here."""
 
     def duckdb() -> None:
-        from duckkb.lanes import self_test
+        from duckkb.app import retrievers
 
-        self_test.check_confinement()
+        retrievers.check_confinement()
 
     def tantivy() -> None:
-        from duckkb.indexing.tokens import PlainTokenizer
-        from duckkb.lanes import self_test
+        from duckkb.app import retrievers
+        from duckkb.index.tokens import PlainTokenizer
 
-        self_test.lexical(PlainTokenizer())
+        retrievers.lexical(PlainTokenizer())
 
     return {"duckdb": duckdb, "tantivy": tantivy}
 
@@ -236,12 +235,12 @@ def target_at(url: str) -> Target:
     scheme = url.partition(":")[0].lower()
     if scheme in ("postgresql", "postgres"):
         _require_library("psycopg", "postgres")
-        from duckkb.lanes.targets.postgres.target import PostgresTarget
+        from duckkb.databases.postgres_target import PostgresTarget
 
         return PostgresTarget(url)
     if scheme in ("lance", "lance+s3", "lance+gs", "lance+az"):
         _require_library("lancedb", "lance")
-        from duckkb.lanes.targets.lance.target import LanceTarget
+        from duckkb.databases.lance_target import LanceTarget
 
         return LanceTarget(url)
     raise UsageError(
@@ -257,7 +256,7 @@ def _require_library(library: str, extra: str) -> None:
 
 
 def _make_lanes(settings: Settings, tokenizer: Tokenizer, kind: RecordType, rows: Rows) -> Lanes:
-    from duckkb.lanes.type_lanes import TypeLanes
+    from duckkb.app.retrievers import TypeLanes
 
     return TypeLanes(kind, rows, tokenizer, settings)
 
@@ -269,13 +268,13 @@ def _make_tables(
     load_cache: Callable[[], Any] | None,
     engine: "Engine",
 ) -> Sql:
-    from duckkb.lanes.sql.tables import Tables
+    from duckkb.sql.runtime_tables import Tables
 
     return Tables(ontology, rows, ends, load_cache, engine=engine)
 
 
 def _make_tokenizer(settings: Settings, env: Environment) -> Tokenizer:
-    from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
+    from duckkb.index.tokens import JiebaTokenizer, PlainTokenizer
 
     if settings.tokenizer == "plain":
         return PlainTokenizer(settings.fold_chinese, settings.word_forms)
@@ -326,8 +325,8 @@ class Models:
         return self._chosen.expander or make_expander(expand_settings, trusted=self._is_trusted, secret=config.secret)
 
     def chat(self, name: str | None) -> ChatModel:
+        from duckkb.llm.chat_models import row_of
         from duckkb.llm.providers import make_chat_model
-        from duckkb.llm.registry import row_of
 
         if self._chosen.chat is not None:
             return self._chosen.chat

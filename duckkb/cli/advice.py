@@ -10,42 +10,53 @@ from pathlib import Path
 
 import click
 
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.cli.base_types import (
-    base_root,
-    base_types,
-    find_fitting_type,
-    find_near_names,
-    first_of_records,
-    is_revision,
-    name_restored,
-    type_names,
-)
-from duckkb.cli.line_words import (
+from duckkb.cli.command_words import (
     CONDITIONS,
     LIMITS,
+    base_root,
+    base_types,
     drop_flag,
     drop_option,
     drop_words,
     drops_words,
+    find_fitting_type,
+    find_near_names,
     find_option_value,
     find_option_word,
+    first_of_records,
     format_command,
     is_query,
+    is_revision,
     join_words,
     lift_limit,
+    name_restored,
     parse_fields,
     replace_word,
     select_arguments,
     split_identities,
     split_proposal,
+    type_names,
 )
-from duckkb.cli.option_slips import convert_to_find, move_to_front, suggest_alternative, suggest_filter, suggest_format
 from duckkb.cli.options import split_front, split_record_name
 from duckkb.cli.other_tools import rewrite
-from duckkb.cli.slips import OF_DOCUMENTS, OF_GIT, OPTIONS, PROPOSED, UNDOING, VERBS, NoSuchVerb, UsageSlip
-from duckkb.errors import shell_word
-from duckkb.ontology.rules import looks_secret
+from duckkb.cli.suggestions import (
+    OF_DOCUMENTS,
+    OF_GIT,
+    OPTIONS,
+    PROPOSED,
+    UNDOING,
+    VERBS,
+    NoSuchVerb,
+    UsageSlip,
+    convert_to_find,
+    move_to_front,
+    suggest_alternative,
+    suggest_filter,
+    suggest_format,
+)
+from duckkb.ontology.names import looks_secret
+from duckkb.operations.catalog import ACTIONS
+from duckkb.types.errors import shell_word
 
 _MOST_SLIPS = 5
 _NEAR_HELP = 0.8
@@ -449,7 +460,7 @@ def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
         line = [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept_words]
         yield line if "--merge" in line else [*line, "--merge"]
     if last == "json_text":
-        from duckkb.actions.writing import repair_json
+        from duckkb.operations.record_writes import repair_json
 
         json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it
         line = [word if word != pair else json_text or '{"id": "..."}' for word in kept_words]
@@ -524,7 +535,7 @@ def _add_type(missing: click.Parameter, slip: UsageSlip, args: _Line) -> Iterato
 
 def _add_newest_backup(slip: UsageSlip, args: _Line) -> _Line | str:
     """Return the line with the base's newest backup, and for `restore` a new folder; FILE if none is known."""
-    from duckkb.actions.backup.create import find_newest_backup
+    from duckkb.operations.backup_files import find_newest_backup
 
     root = base_root(slip.ctx)
     file = find_newest_backup(root) if root else None

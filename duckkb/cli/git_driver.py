@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from duckkb import atomic_write
 
 if TYPE_CHECKING:
-    from duckkb.truth.merge.field_merge import MergeRules
-    from duckkb.truth.merge.merge_rules import RulesByTable
-    from duckkb.truth.merge.table_merge import TableMerge
+    from duckkb.storage.field_merge import MergeRules
+    from duckkb.storage.merge_rules import RulesByTable
+    from duckkb.storage.table_merge import TableMerge
 
 CLEAN, CONFLICT = 40, 41
 _PATH = re.compile(r"(.*?)(data/(?:node|edge)s/[^/]+/[0-9]{8}/part_[0-9]{3,}\.jsonl)")
@@ -44,9 +44,9 @@ def merge(files: Sequence[Path], size: int, path: str) -> int:
         return 2
     outcome, data, table = result
     if outcome.conflicts and size != 7:
-        from duckkb.truth.merge import conflict
+        from duckkb.storage import merge_rules
 
-        data = conflict.join_blocks(conflict.read(data) or [], size)
+        data = merge_rules.join_blocks(merge_rules.read_blocks(data) or [], size)
     atomic_write.replace_file(files[1], data, durable=False)
     if not data.strip():
         print(f"duckkb: no record is left in {path}; `duckkb fmt` removes it", file=sys.stderr)
@@ -69,8 +69,8 @@ def _merge_part(
     files: Sequence[Path], path: str, *, is_base: bool = False
 ) -> "tuple[TableMerge, bytes, MergeRules] | None":
     """Merge three versions of a part, `path` from the top of the work tree; None for other files."""
-    from duckkb.truth.layout import EMPTIED
-    from duckkb.truth.merge import table_merge
+    from duckkb.storage import table_merge
+    from duckkb.storage.layout import EMPTIED
 
     match = _PATH.fullmatch(path)
     key = table_merge.table_of(match[2]) if match else None
@@ -84,7 +84,7 @@ def _merge_part(
 
 def textconv(file: Path) -> int:
     """Print a part with a line for each field, so that `git diff` shows which of them changed."""
-    from duckkb.truth.files.source_text import split
+    from duckkb.storage.source_text import split
 
     output = []
     for line in file.read_bytes().split(b"\n"):
@@ -108,15 +108,15 @@ def _load_rules(root: Path) -> "RulesByTable":
     Where the configuration has changed since the last command, as after a pull, it is read first, and noted for
     later files.
     """
-    from duckkb.truth.git.repository import tracks_state
-    from duckkb.truth.merge import merge_rules
+    from duckkb.storage import merge_rules
+    from duckkb.storage.repository import tracks_state
 
     if tracks_state(root):
         return merge_rules.RulesByTable()
     if merge_rules.is_current(root):
         return merge_rules.load(root)
-    from duckkb.actions.branches import rules_at
-    from duckkb.errors import DuckkbError
+    from duckkb.operations.git_branches import rules_at
+    from duckkb.types.errors import DuckkbError
 
     try:
         rules = rules_at(root)

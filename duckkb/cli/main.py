@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from duckkb.cli import printed, stop
+from duckkb.cli import terminal
 from duckkb.cli.options import Format, agree, split_front
-from duckkb.cli.overview import BY_NAME, VERBS
+from duckkb.cli.verb_list import BY_NAME, VERBS
 
 if TYPE_CHECKING:
-    from duckkb.errors import DuckkbError, Finding
+    from duckkb.types.errors import DuckkbError, Finding
 
 
 _REFUSED_NAMES = ("E_UNKNOWN_TYPE", "E_NOT_FOUND", "E_REVISION", "E_PATH", "E_USAGE", "E_IDENTITY", "E_INVALID")
@@ -33,10 +33,10 @@ class VerbGroup(click.Group):
         if verb is None:
             return None
         if not verb.module:
-            from duckkb.cli.verb import action_verb
+            from duckkb.cli.command import action_verb
 
             return action_verb(verb.name.replace("-", "_"))
-        module = import_module(f"duckkb.cli.verbs.{verb.module}")
+        module = import_module(f"duckkb.cli.{verb.module}")
         command: click.Command = getattr(module, f"{verb.name.replace('-', '_')}_command")
         return command
 
@@ -50,7 +50,7 @@ class VerbGroup(click.Group):
             _print_version(ctx, ctx.command.params[0], True)
         if args and args[0] not in BY_NAME:
             from duckkb.cli.other_tools import find_command
-            from duckkb.cli.slips import NoSuchVerb, find_meaning
+            from duckkb.cli.suggestions import NoSuchVerb, find_meaning
 
             word, meant = find_meaning(args)
             raise NoSuchVerb(word, list(BY_NAME), ctx, meant, find_command(ctx, args))
@@ -72,9 +72,9 @@ def _print_version(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 def _print_skill(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from duckkb.actions.agents import skill
+        from duckkb.operations import agent_knowledge
 
-        printed.result(skill.text(), end="")
+        terminal.result(agent_knowledge.text(), end="")
         ctx.exit()
 
 
@@ -118,22 +118,22 @@ def run(args: Sequence[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as help_request:
         from duckkb.cli.advice import advise
 
-        if not printed.says_json():
-            printed.text(help_request.format_message())
-        return printed.error("no command given", "E_USAGE", advise(duckkb, help_request, args), 2)
+        if not terminal.says_json():
+            terminal.text(help_request.format_message())
+        return terminal.error("no command given", "E_USAGE", advise(duckkb, help_request, args), 2)
     except click.ClickException as problem:
         from duckkb.cli.advice import advise
-        from duckkb.cli.slips import near_options
+        from duckkb.cli.suggestions import near_options
 
         if isinstance(problem, click.NoSuchOption):
             problem = click.NoSuchOption(problem.option_name, possibilities=near_options(problem), ctx=problem.ctx)
         message = problem.format_message().replace("\n\t", " ")  # choices come a line each
-        return printed.error(message, "E_USAGE", advise(duckkb, problem, args), 2)
+        return terminal.error(message, "E_USAGE", advise(duckkb, problem, args), 2)
     except (BrokenPipeError, SystemExit):  # click itself exits where a write finds the pipe closed, and nowhere else
         return _quiet_pipe()
     except Exception as problem:
         # A signal inside a library, or while one was being imported, may come out as any error.
-        return _report_interrupt() if stop.is_stop_requested() else _report_error(problem, args)
+        return _report_interrupt() if terminal.is_stop_requested() else _report_error(problem, args)
     return result if isinstance(result, int) else 0
 
 
@@ -144,18 +144,18 @@ def report_unanswered(args: Sequence[str], problem: BaseException) -> int:
     DUCKKB_DAEMON=require.
     """
     _set_up_messages(args)
-    if stop.is_stop_requested():
+    if terminal.is_stop_requested():
         return _report_interrupt()
     if isinstance(problem, OSError):
-        return _report_error(printed.make_print_error(problem))
-    return printed.error(f"no warm process answers: {problem}", "E_WARM", "duckkb serve --warm", 1)
+        return _report_error(terminal.make_print_error(problem))
+    return terminal.error(f"no warm process answers: {problem}", "E_WARM", "duckkb serve --warm", 1)
 
 
 def _set_up_messages(args: Sequence[str]) -> None:
     """Configure messages: in JSON where the command line asks for it, and with its base in suggested commands."""
-    printed.say_in_json(_has_json_flag(args))
+    terminal.say_in_json(_has_json_flag(args))
     front, _ = split_front(args)
-    printed.name_base(front[1] if front[:1] == ["--kb"] else "")
+    terminal.name_base(front[1] if front[:1] == ["--kb"] else "")
 
 
 def _has_json_flag(args: Sequence[str]) -> bool:
@@ -166,26 +166,26 @@ def _has_json_flag(args: Sequence[str]) -> bool:
 
 def _report_interrupt() -> int:
     suggestion = "run it again; a write was completed or did not happen at all"
-    return printed.error("interrupted", "E_INTERRUPTED", suggestion, stop.exit_code(130))
+    return terminal.error("interrupted", "E_INTERRUPTED", suggestion, terminal.exit_code(130))
 
 
 def _report_error(problem: Exception, args: Sequence[str] = ()) -> int:
-    from duckkb.errors import DuckkbError
+    from duckkb.types.errors import DuckkbError
 
     if isinstance(problem, DuckkbError):
         return _fail(problem, args)
     if isinstance(problem, OSError):
-        from duckkb.truth.state import remedy_of
+        from duckkb.storage.clone_state import remedy_of
 
         message = f"{problem.strerror or problem}" + (f" {problem.filename}" if problem.filename else "")
-        return printed.error(message, "E_IO", remedy_of(problem, "mend permissions"), 1)
+        return terminal.error(message, "E_IO", remedy_of(problem, "mend permissions"), 1)
     message = f"a bug in duckkb: {type(problem).__name__}: {problem}"
-    return printed.error(message, "E_INTERNAL", "report it; no record was changed", 1)
+    return terminal.error(message, "E_INTERNAL", "report it; no record was changed", 1)
 
 
 def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
     """Print an error and return its exit code; without a suggestion of its own it gets the remedy of its code."""
-    from duckkb.codes import CODES
+    from duckkb.types.codes import CODES
 
     again = ""
     if problem.code in _REFUSED_NAMES:
@@ -204,26 +204,26 @@ def _fail(problem: "DuckkbError", args: Sequence[str]) -> int:
     details = dict(problem.details)
     outcome = details.pop("outcome", None)
     if problem.findings:
-        from duckkb.actions.registry.record_lines import finding_line
+        from duckkb.operations.record_lines import finding_line
 
-        lines, brief = map(finding_line, problem.findings), printed.brief
+        lines, brief = map(finding_line, problem.findings), terminal.brief
         details["findings"] = [{k: brief(v) if isinstance(v, str) else v for k, v in line.items()} for line in lines]
     has_message = len(problem.findings) == 1 and problem.findings[0].message in problem.message
-    if problem.findings and not printed.says_json() and not has_message:
+    if problem.findings and not terminal.says_json() and not has_message:
         _note_findings(problem.findings)
     more = ({"details": details} if details else {}) | ({"outcome": outcome} if outcome else {})
-    return printed.error(problem.message, problem.code, suggestion, problem.exit_code, more)
+    return terminal.error(problem.message, problem.code, suggestion, problem.exit_code, more)
 
 
 def _note_findings(findings: "Sequence[Finding]") -> None:
     """Print findings for people, equal messages once, and no more lines than fit on a screen."""
-    from duckkb.review.reports.findings import summarize_groups
+    from duckkb.review.report_formats import summarize_groups
 
     groups = summarize_groups(findings)
     for finding in groups[:_MOST_FINDINGS]:
-        printed.note(printed.brief(str(finding)))
+        terminal.note(terminal.brief(str(finding)))
     if len(groups) > _MOST_FINDINGS:
-        printed.note(f"and {len(groups) - _MOST_FINDINGS:,} more; --json lists all")
+        terminal.note(f"and {len(groups) - _MOST_FINDINGS:,} more; --json lists all")
 
 
 def _quiet_pipe() -> int:

@@ -7,9 +7,9 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from duckkb.actions.registry.parameters import DESCRIBED
-from duckkb.cli import formats
-from duckkb.errors import UsageError, shell_word
+from duckkb.cli import record_formats
+from duckkb.operations.action import DESCRIBED
+from duckkb.types.errors import UsageError, shell_word
 
 _LONGEST_WAIT = 86_400.0  # seconds
 Callback = TypeVar("Callback", bound=Callable[..., Any])
@@ -56,7 +56,7 @@ class Format(click.Choice[str]):
     """
 
     def __init__(self, *own: str) -> None:
-        shared = (name for name in formats.FORMATS if name != "md" or "markdown" not in own)
+        shared = (name for name in record_formats.FORMATS if name != "md" or "markdown" not in own)
         super().__init__(tuple(dict.fromkeys((*own, *shared))))
 
     @property
@@ -241,7 +241,7 @@ def split_record_name(word: str) -> tuple[str, str] | None:
     if not word.startswith("duckkb:"):
         kind, _, identity = word.partition("/")
         return (kind, identity) if kind and identity else None
-    from duckkb.review.provenance.citation import parse
+    from duckkb.review.history import parse
 
     citation = parse(word)
     if citation.commit or citation.field:

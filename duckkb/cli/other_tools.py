@@ -10,19 +10,23 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from duckkb.cli.base_types import (
+from duckkb.cli.command_words import (
+    CONDITIONS,
+    LIMITS,
+    Line,
     base_root,
     base_types,
     find_first_identity,
+    find_first_value,
     find_fitting_type,
+    find_option_value,
     find_record_types,
     is_revision,
     type_names,
 )
-from duckkb.cli.line_words import CONDITIONS, LIMITS, Line, find_first_value, find_option_value
-from duckkb.cli.overview import BY_NAME
-from duckkb.cli.slips import OF_GIT, VERBS
-from duckkb.errors import shell_word
+from duckkb.cli.suggestions import OF_GIT, VERBS
+from duckkb.cli.verb_list import BY_NAME
+from duckkb.types.errors import shell_word
 
 _COUNT_BY = "sql 'SELECT {FIELD}, count(*) AS count FROM {TYPE}{WHERE} GROUP BY {FIELD} ORDER BY count DESC{LIMIT}'"
 _SORT = "sql 'SELECT * FROM {TYPE}{WHERE} ORDER BY {ORDER} LIMIT {ROWS}'"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from duckkb.config.keys import SETTING_VARIABLES
-from duckkb.settings import NOWHERE, SEAL_KEY, SEAL_KEY_FILE, Environment
-from duckkb.truth.git import repository, run
+from duckkb.config.setting_keys import SETTING_VARIABLES
+from duckkb.storage import git_process, repository
+from duckkb.types.settings import NOWHERE, SEAL_KEY, SEAL_KEY_FILE, Environment
 
 if TYPE_CHECKING:
-    from duckkb.queries import Notice
+    from duckkb.types.queries import Notice
 
 _OFF = {"", "0", "false", "no", "off"}
 _MACHINE = "settings.json"
@@ -54,7 +54,7 @@ def read_environment(root: Path | None, environ: Mapping[str, str] | None = None
     env, variables = plain_around(root, environ), os.environ if environ is None else environ
     if not variables.get(SEAL_KEY) and not variables.get(SEAL_KEY_FILE):
         return env
-    from duckkb.config.sealing import seal_environment
+    from duckkb.config.encryption_key import seal_environment
 
     return seal_environment(env, variables)
 
@@ -107,7 +107,7 @@ def apart(root: Path | None, folder: Path) -> Path:
     """
     if root is None:
         return folder
-    place, around = folder.resolve(), run.find_repository(root)
+    place, around = folder.resolve(), git_process.find_repository(root)
     if place.is_relative_to(root.resolve()):
         return NOWHERE
     inside = around is not None and place.is_relative_to(around.work_tree)
@@ -116,7 +116,7 @@ def apart(root: Path | None, folder: Path) -> Path:
 
 def note_sealing() -> "tuple[Notice, ...]":
     """Return notices on sealed derived state; none while no key is set."""
-    sealing: Any = sys.modules.get("duckkb.config.sealing")
+    sealing: Any = sys.modules.get("duckkb.config.encryption_key")
     return sealing.take_notices() if sealing is not None else ()
 
 

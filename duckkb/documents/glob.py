@@ -14,7 +14,7 @@ from itertools import islice
 
 from msgspec import Struct
 
-from duckkb.errors import UsageError
+from duckkb.types.errors import UsageError
 
 MOST_CHARACTERS, MOST_CHOICES = 1_000, 1_000
 _ANY = None

@@ -1,27 +1,44 @@
 """Boot: from files to a loaded base.
 
 It reads under the shared lock, recovers first, and stops at what cannot be read.
-"""
 
-from collections.abc import Callable
+A base at a revision: its configuration and records are read from git objects, without a checkout.
+
+Such a base is held in memory and answers like any other. It shares the caches of tokens and vectors with the
+present, and only a proposal writes it."""
+
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-from duckkb.engine import loading
-from duckkb.engine.base import Base, Wiring
-from duckkb.errors import Finding, Refused, StateError, Unavailable
-from duckkb.indexing.cache import SearchCache
+from duckkb.engine import base as loading
+from duckkb.engine.base import Base, Wiring, unreadable
+from duckkb.index.embedding_cache import SearchCache
+from duckkb.ontology.model import Ontology
 from duckkb.ports import Ahead
-from duckkb.queries import Notice
-from duckkb.truth import layout, state
-from duckkb.truth.commit import journal, lock, protocol
-from duckkb.truth.files import read
-from duckkb.truth.files.document_parts import folders, type_at
-from duckkb.truth.files.tree import Tree
-from duckkb.truth.git import absent, begun_merge, repository
-from duckkb.truth.merge import merge_rules
+from duckkb.storage import (
+    base_lock,
+    clone_state,
+    commit_protocol,
+    document_parts,
+    git_changes,
+    git_facts,
+    journal,
+    layout,
+    merge_rules,
+    read,
+    repository,
+    revisions,
+)
+from duckkb.storage.document_parts import IgnoreFiles, folders, places_above, type_at
+from duckkb.storage.part import Part, Stamp, pause_collector
+from duckkb.storage.revisions import REGULAR, Revision, TreeEntry
+from duckkb.storage.tree import Tree
+from duckkb.types.codes import CODES
+from duckkb.types.errors import Finding, OntologyError, Refused, StateError, Unavailable
+from duckkb.types.queries import Notice
 
 Given = ParamSpec("Given")
 Answer = TypeVar("Answer")
@@ -41,14 +58,12 @@ def boot(wiring: Wiring, cache: SearchCache | None = None) -> Base:
     """
     refuse_tracked_state(wiring.root)
     if wiring.at is not None:
-        from duckkb.engine import at
-
         return Base(
             wiring,
-            at.tree(wiring, wiring.at),
+            read_tree_at(wiring, wiring.at),
             cache or caches(wiring),
         )
-    with protocol.lock_for_reading(wiring.root, wiring.lock_timeout) as read_only:
+    with commit_protocol.lock_for_reading(wiring.root, wiring.lock_timeout) as read_only:
         layout.read_format(wiring.root)
         load_result = _load_tree(wiring)
         if not wiring.lenient:
@@ -60,7 +75,7 @@ def boot(wiring: Wiring, cache: SearchCache | None = None) -> Base:
 
 def _load_tree(wiring: Wiring) -> loading.Opened:
     """Load the tree of the current files, and the store that holds it; the caller holds the lock."""
-    load_result = loading.load(wiring)
+    load_result = loading.load_base(wiring)
     refuse_missing_truth(wiring.root, load_result.tree)
     return load_result
 
@@ -72,7 +87,7 @@ def observe(wiring: Wiring) -> Base:
     E_RECOVER) where the files must not be taken for truth.
     """
     refuse_tracked_state(wiring.root)
-    with lock.hold_lock_shared(wiring.root):
+    with base_lock.hold_lock_shared(wiring.root):
         if journal.list_sealed_stages(wiring.root):
             raise StateError("an interrupted write is unfinished", code="E_RECOVER", suggestion="duckkb recover")
         tree = read.load(wiring.root, wiring.ontology, wiring.limits)
@@ -86,7 +101,7 @@ def refresh(base: Base) -> None:
     whole, root = base.whole, base.whole.root
     if _is_store_behind(whole) or _has_changes(whole):
         refuse_tracked_state(root)
-        with protocol.lock_for_reading(root, whole.wiring.lock_timeout):
+        with commit_protocol.lock_for_reading(root, whole.wiring.lock_timeout):
             sync(base)
     elif not base.wiring.lenient:
         refuse_unreadable(base.tree, base.whole.root)
@@ -113,7 +128,7 @@ def _is_store_behind(base: Base) -> bool:
 
 def _has_changes(base: Base) -> bool:
     has_edits = read.is_edited_again(base.tree, base.root)  # an edited file is likely to be edited again
-    return has_edits or bool(read.list_changed_parts(base.tree, base.root)) or protocol.is_pending(base.root)
+    return has_edits or bool(read.list_changed_parts(base.tree, base.root)) or commit_protocol.is_pending(base.root)
 
 
 def sync(base: Base) -> None:
@@ -189,7 +204,7 @@ def refuse_unreadable(tree: Tree, root: Path | None = None) -> None:
     """
     if tree.unreadable:
         if root is not None:
-            begun_merge.refuse_begun_merge(root)
+            git_changes.refuse_begun_merge(root)
         is_merging = root is not None and repository.operation_in_progress(root)
         remedy = "correct the lines named; `--lenient` skips them"
         raise loading.unreadable(tree, "; nothing was changed", "duckkb resolve --list" if is_merging else remedy)
@@ -228,10 +243,10 @@ def _report_absent_files(base: Base) -> list[Notice]:
     if base.wiring.at is not None or base.wiring.published:
         return []
     root, ontology = base.whole.root, base.whole.ontology
-    lacking = filter(base.concerns, absent.list_absent_files(root, folders(ontology.nodes.values())))
-    paths = [path for path in lacking if absent.is_of_base(path) or type_at(ontology, path) is not None]
-    message = f"{absent.describe_absent(paths)}: its records are not found" if paths else ""
-    return [Notice("W_PARTIAL", message, absent.remedy(root, paths))] if paths else []
+    lacking = filter(base.concerns, git_facts.list_absent_files(root, folders(ontology.nodes.values())))
+    paths = [path for path in lacking if git_facts.is_of_base(path) or type_at(ontology, path) is not None]
+    message = f"{git_facts.describe_absent(paths)}: its records are not found" if paths else ""
+    return [Notice("W_PARTIAL", message, git_facts.remedy(root, paths))] if paths else []
 
 
 def _report_document_faults(tree: Tree) -> list[Notice]:
@@ -272,10 +287,111 @@ def refuse_missing_truth(root: Path, tree: Tree) -> None:
     """
     if tree.stored_parts or tree.unreadable or any((root / layout.DATA).glob("*/*/*/part_*.jsonl")):
         return
-    if repository.head_has_records(root) and not state.is_emptied(root, repository.head_commit(root)):
-        left_out = absent.list_absent_files(root)
+    if repository.head_has_records(root) and not clone_state.is_emptied(root, repository.head_commit(root)):
+        left_out = git_facts.list_absent_files(root)
         raise StateError(
             "data/ is missing or empty, but HEAD has records",
             code="E_DATA_MISSING",
-            suggestion=absent.remedy(root, left_out) if left_out else "git checkout -- data",
+            suggestion=git_facts.remedy(root, left_out) if left_out else "git checkout -- data",
         )
+
+
+CONFIG, ONTOLOGY = "config.yaml", "ontology"
+_NO_FILE = Stamp(-1, 0, 0, 0)
+
+
+def configuration(root: Path, at: Revision, present: Iterable[str]) -> dict[str, bytes | None]:
+    """Return the configuration files of a revision by path, as `config_files` does.
+
+    Paths in `present` that the revision lacks map to None, so that they count as deleted. Raises as
+    `config_files` does.
+    """
+    removals: dict[str, bytes | None] = dict.fromkeys(present)
+    return removals | config_files(root, at)
+
+
+def config_files(root: Path, at: Revision) -> dict[str, bytes]:
+    """Return the configuration files of a revision by path.
+
+    Raises `errors.StateError` (E_NO_KB) where the revision has no base, `errors.OntologyError` for a symbolic link.
+    """
+    entries = revisions.entries(root, at, (CONFIG, ONTOLOGY))
+    config_entries = {path: entry for path, entry in entries.items() if _is_configuration(path)}
+    if CONFIG not in config_entries:
+        raise StateError(
+            f"no knowledge base existed here at {at.name}: it has no {CONFIG}",
+            code="E_NO_KB",
+            suggestion=f"`git log --oneline -- {CONFIG}` lists the commits that have one",
+        )
+    links = [path for path, entry in config_entries.items() if entry.mode not in REGULAR]
+    if links:
+        findings = [Finding("E_YAML", f"is not a regular file at {at.name}", path) for path in links]
+        raise OntologyError(f"{links[0]} is not a regular file at {at.name}", code="E_YAML", findings=findings)
+    return revisions.contents(root, config_entries)
+
+
+def read_tree_at(wiring: Wiring, at: Revision) -> Tree:
+    """Read the records of the revision that `wiring.at` names.
+
+    Raises `errors.Unavailable` (E_GIT) where git lacks an object, and `errors.Unreadable` for lines that cannot
+    be read (unless lenient).
+    """
+    if has(wiring, layout.FORMAT_PATH):
+        layout.check_format(bytes_of(wiring, layout.FORMAT_PATH))
+    past_tree = _read_tree(wiring, at)
+    if past_tree.unreadable and not wiring.lenient:
+        raise unreadable(past_tree, f" at {at.name}", "`--lenient` reads on without them; or name another revision")
+    return past_tree
+
+
+def has(wiring: Wiring, path: str) -> bool:
+    """Return whether the base's revision has a file at `path`."""
+    assert wiring.at is not None, "asked of a past base"
+    return path in revisions.entries(wiring.root, wiring.at, (path,))
+
+
+def bytes_of(wiring: Wiring, path: str) -> bytes:
+    """Return the bytes of a file at the base's revision; raises KeyError where the revision lacks it."""
+    assert wiring.at is not None, "asked of a past base"
+    entry = revisions.entries(wiring.root, wiring.at, (path,))[path]
+    return revisions.blobs(wiring.root, (entry.blob,))[entry.blob]
+
+
+def _is_configuration(path: str) -> bool:
+    """Check whether a path is a configuration file; hidden files and folders belong to editors and do not count."""
+    names = path.split("/")
+    return path == CONFIG or (path.endswith(".yaml") and not any(name.startswith(".") for name in names))
+
+
+def places(root: Path, ontology: Ontology) -> tuple[str, ...]:
+    """Return the git paths that hold the records of an ontology's types, and the .gitignore files that apply to
+    documents.
+    """
+    kinds = ontology.nodes.values()
+    return (layout.DATA, *document_parts.folders(kinds), *places_above(root, kinds))
+
+
+def _read_tree(wiring: Wiring, at: Revision) -> Tree:
+    entries = revisions.entries(wiring.root, at, places(wiring.root, wiring.ontology))
+    return tree_of(wiring, entries, IgnoreFiles.read(wiring.root, entries))
+
+
+def tree_of(wiring: Wiring, entries: Mapping[str, TreeEntry], ignored: IgnoreFiles) -> Tree:
+    """Build the tree of the given git entries, leaving out the documents that `ignored` names.
+
+    Raises `errors.Unavailable` (E_GIT).
+    """
+    entries = ignored.serve(wiring.ontology, entries)
+    parts_by_file = {
+        file: file_parts for file in entries if (file_parts := dict(document_parts.parts_in(wiring.ontology, file)))
+    }
+    content = revisions.contents(wiring.root, {file: entries[file] for file in parts_by_file})
+    parts, findings = dict[str, Part](), list[Finding]()
+    with pause_collector():
+        for file, file_parts in parts_by_file.items():
+            if file in content:
+                parts |= document_parts.parts_at(file_parts, content[file], wiring.limits, _NO_FILE)
+            elif any(kind.source is None for kind in file_parts.values()):
+                message = "a link, where only files belong"
+                findings.append(Finding("E_SYMLINK", message, file, remedy=CODES["E_SYMLINK"].remedy))
+    return Tree(wiring.ontology, wiring.limits, parts, findings)

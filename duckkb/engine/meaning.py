@@ -13,13 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from duckkb.engine.base import Base
-from duckkb.engine.draft import Request, Upsert
-from duckkb.errors import OntologyError
-from duckkb.indexing.chunk import iter_nested_texts, read_value_at
+from duckkb.engine.write_draft import Request, Upsert
+from duckkb.index.text_chunks import iter_nested_texts, read_value_at
 from duckkb.ontology.model import RecordType, SearchField
-from duckkb.queries import Notice
-from duckkb.truth.commit import journal
-from duckkb.truth.commit.protocol import FileChange
+from duckkb.storage import journal
+from duckkb.storage.commit_protocol import FileChange
+from duckkb.types.errors import OntologyError
+from duckkb.types.queries import Notice
 
 _SEVERAL_WORDS = re.compile(r"\S\s+\S|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _NO_WORDS = re.compile(r"[\d\s.,:;/+TZ-]+|\S+@\S+|\w+://\S+|[0-9a-fA-F-]{16,}")
@@ -49,7 +49,7 @@ def choose_fields(base: Base, request: Request) -> ChosenFields | None:
     """
     if not isinstance(request, Upsert) or base.is_narrowed or base.wiring.at is not None:
         return None
-    from duckkb.ontology.snapshot import path_of
+    from duckkb.ontology.ontology_files import path_of
 
     kind, path = request.kind, path_of(request.kind.name)
     records = [entry.fields for entry in request.given[:_LOOKED_AT]]
@@ -181,9 +181,7 @@ def _to_yaml(name: str) -> str:
 
 
 def _has_fields_of_preset(kind: RecordType) -> bool:
-    from duckkb.ontology.presets import (
-        presets,
-    )  # read only at the first write of a collection
+    from duckkb.ontology.presets import presets  # read only at the first write of a collection
 
     policy = kind.policy
     preset = presets().get(policy.name) if policy is not None and kind.source is None else None

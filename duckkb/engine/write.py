@@ -1,8 +1,11 @@
-"""Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit and mirror."""
+"""Write: tokens and vectors first, then under the lock recover, sync, draft, check, render, commit and mirror.
+
+The guards of a write: what must hold of a changeset and of the base before anything is rendered."""
 
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -12,23 +15,147 @@ from typing import Any
 
 from msgspec import Struct
 
-from duckkb.codes import CODES
-from duckkb.engine import boot, guard
+from duckkb.engine import boot, integrity
 from duckkb.engine.base import Base, Proposal
-from duckkb.engine.draft import Apply, Draft, Given, Request, Supersede, Upsert, draft, plain_request
-from duckkb.engine.index.notes import carry, recall_counts
+from duckkb.engine.boot import refuse_unreadable
+from duckkb.engine.index_status import carry, recall_counts
+from duckkb.engine.integrity import BaseView, WriteView, name_record, refuse_mass_deletion, schema
 from duckkb.engine.meaning import ChosenFields, choose_fields, unsearchable_after, with_fields
-from duckkb.engine.vectors import batches, embed
-from duckkb.errors import Unavailable, shell_word
+from duckkb.engine.text_vectors import batches, embed
+from duckkb.engine.write_draft import Apply, Draft, Given, Request, Supersede, Upsert, draft, plain_request, same_fields
 from duckkb.ontology.model import RecordType
-from duckkb.queries import Notice, Receipt
-from duckkb.records import Record, component_value, identity_text
-from duckkb.truth import layout, state
-from duckkb.truth.commit import protocol
-from duckkb.truth.files import render
-from duckkb.truth.files.line import etag
-from duckkb.truth.files.render import RenderedPart
-from duckkb.truth.git import patch, repository, run
+from duckkb.storage import (
+    bundle,
+    clone_state,
+    commit_protocol,
+    git_changes,
+    git_facts,
+    git_process,
+    layout,
+    render,
+    repository,
+)
+from duckkb.storage.line import etag
+from duckkb.storage.render import RenderedPart
+from duckkb.types.codes import CODES
+from duckkb.types.errors import Conflict, Finding, InvalidRecord, Refused, Unavailable, shell_word
+from duckkb.types.queries import Notice, Receipt
+from duckkb.types.records import Change, Changeset, Record, component_value, identity_text
+
+
+def refuse_unready(base: Base) -> None:
+    """Raise where the base is unreadable, incomplete, or in the middle of a merge or another operation."""
+    git_changes.refuse_begun_merge(base.whole.root)
+    refuse_unreadable(base.tree)
+    git_facts.refuse_sparse_paths(base.whole.root, base.concerns)
+    under_way = repository.operation_in_progress(base.whole.root)
+    if under_way:
+        raise Refused(
+            f"a {under_way} is in progress; a write would mix with it",
+            code="E_MERGE_IN_PROGRESS",
+            suggestion=f"`duckkb resolve` and finish it, or `git {under_way} --abort`, then repeat",
+        )
+
+
+def check(base: Base, changeset: Changeset, *, allow_shrink: bool, check_schema: bool) -> None:
+    """Raise for everything that a changeset would break.
+
+    Raises `errors.InvalidRecord` where records do not fit their types, else `errors.Refused`. Without
+    `check_schema`, the records have been validated before."""
+    rules = [rule for rule in integrity.BEFORE_WRITE if check_schema or rule.find is not schema]
+    problems = integrity.findings(WriteView(view(base), changeset, base.holders), rules)
+    findings = tuple(name_record(one) for one in problems if one.is_error)
+    if findings:
+        first, one = findings[0], len(findings) == 1
+        where = f"{first.field}: " if first.field.startswith("/") else ""
+        family = InvalidRecord if all(finding.code == "E_SCHEMA" for finding in findings) else Refused
+        raise family(
+            where + first.message if one else f"{len(findings)} problems; nothing was written",
+            code=first.code if len({finding.code for finding in findings}) == 1 else "E_REFUSED",
+            suggestion=first.remedy,
+            findings=findings,
+            exit_code=1,
+        )
+    if not allow_shrink:
+        deletions = Counter(one.old.type for one in changeset.changes if one.new is None and one.old is not None)
+        totals = {name: base.tree.count(_find_type(base, name)) for name in deletions}
+        refuse_mass_deletion({name: (count, totals[name]) for name, count in deletions.items()}, base.settings.shrink)
+
+
+def view(base: Base) -> BaseView:
+    """Return the base as integrity rules see it."""
+    return BaseView(base.tree, base.validator, base.lengths)
+
+
+def refuse_documents(kinds: Iterable[RecordType]) -> None:
+    """Raise `errors.Refused` (E_DOCUMENT) for types whose records are files: changing the files changes the
+    records."""
+    for kind in kinds:
+        if kind.source is not None:
+            message = f"the records of {kind.name} are the files of {kind.source.path}; nothing was written"
+            raise Refused(message, code="E_DOCUMENT", suggestion="edit, add or delete the file itself")
+
+
+def refuse_existing_type(base: Base, name: str) -> None:
+    """Raise `errors.Conflict` (E_EXISTS) where a type has the name of a new collection.
+
+    The declarations of the files and of this machine are read anew, not taken from when the base was opened;
+    the caller's lock keeps them unchanged."""
+    from duckkb.ontology.ontology_files import path_of
+
+    holder = base.wiring.preview({}).find(name)
+    if holder is not None or (base.root / path_of(name)).exists():
+        alias = f" as {holder.name}" if holder and holder.name != name else ""
+        place = f" ({holder.source.path})" if holder and holder.source else ""
+        raise Conflict(f"{name} exists already{alias}{place}", "E_EXISTS", f"duckkb col show {name}")
+
+
+def refuse_agents(base: Base, changeset: Changeset) -> None:
+    """Raise `errors.Refused` (E_REVIEW) where an agent directly writes what the ontology wants reviewed."""
+    if not base.wiring.env.agent or base.wiring.proposal is not None:
+        return
+    findings = []
+    for change in changeset.changes:
+        kind = _find_type(base, change.record.type)
+        changed_fields = sorted(_diff_fields(change) & kind.reviewed_fields)
+        if kind.review or changed_fields:
+            subject = kind.name if kind.review else f"{kind.name} {', '.join(changed_fields)}"
+            message, remedy = (
+                f"changes of {subject} are reviewed before they count",
+                "put `propose` in front of the verb: `duckkb propose put ...`",
+            )
+            name = identity_text(change.record.identity)
+            findings.append(Finding("E_REVIEW", message, remedy=remedy, type=kind.name, identity=name))
+    if findings:
+        raise Refused(
+            f"{findings[0].message}, and DUCKKB_AGENT marks an agent; nothing was written",
+            code="E_REVIEW",
+            suggestion="put `propose` in front of the verb: `duckkb propose put ...` makes a branch to review",
+            findings=findings,
+        )
+
+
+def refuse_agent_of(base: Base, kind: RecordType) -> None:
+    """Raise as `refuse_agents` does, for a change to all records of a type."""
+    if base.wiring.env.agent and (kind.review or kind.reviewed_fields):
+        raise Refused(
+            f"changes of {kind.name} need a review, and DUCKKB_AGENT marks an agent",
+            code="E_REVIEW",
+            suggestion="ask a person to do this, or propose changes of single records with `duckkb propose`",
+        )
+
+
+def _diff_fields(change: Change) -> set[str]:
+    """Return the fields whose value a change adds, removes or replaces."""
+    old, new = (record.fields if record is not None else {} for record in (change.old, change.new))
+    return {name for name in {**old, **new} if not same_fields(old.get(name), new.get(name))}
+
+
+def _find_type(base: Base, name: str) -> RecordType:
+    kind = base.ontology.find(name)
+    assert kind is not None, "a changeset names types of the ontology"
+    return kind
+
 
 _NEAR = 0.75
 _MOST_NAMED = 5
@@ -44,8 +171,7 @@ _SLAB = 4_096
 class WriteOptions(Struct, frozen=True):
     """The options of a write; see `KnowledgeBase.put`.
 
-    `dry_run` writes nothing and fills the receipt's patch; `embed` computes vectors before the lock is taken.
-    """
+    `dry_run` writes nothing and fills the receipt's patch; `embed` computes vectors before the lock is taken."""
 
     merge: bool = False
     if_match: str | None = None
@@ -58,9 +184,8 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
     """Apply a request, all or nothing.
 
     Raises `errors.StateError` and its children where a guard stops it, `errors.Unavailable` for lock and disk;
-    then files and memory are unchanged.
-    """
-    guard.refuse_documents(_collect_types(base, request))
+    then files and memory are unchanged."""
+    refuse_documents(_collect_types(base, request))
     if not isinstance(request, Upsert):
         for kind in _collect_types(base, request):
             base.refuse_loss(kind)
@@ -75,10 +200,10 @@ def write(base: Base, request: Request, options: WriteOptions) -> Receipt:
         if field_choice is not None and field_choice.change.old is not None and base.tree.count(field_choice.kind):
             field_choice = None  # another process wrote the definition first
         if field_choice is not None and field_choice.change.old is None:
-            guard.refuse_existing_type(base, field_choice.kind.name)
+            refuse_existing_type(base, field_choice.kind.name)
         write_draft = draft(plain_request(base.tree, request), base.tree, base.wiring.clock.now())
         _check(base, request, write_draft, options)
-        guard.refuse_agents(base, write_draft.changeset)
+        refuse_agents(base, write_draft.changeset)
         parts = render.render(base.tree, write_draft.changeset, _choose_writer(base), write_draft.places)
         notices += field_notices(base, request, write_draft) + (
             (field_choice.notice,) if field_choice and parts else ()
@@ -111,66 +236,65 @@ def writable(base: Base) -> Iterator[None]:
         yield
         return
     boot.refuse_past(base)
-    with protocol.lock_for_writing(base.whole.root, base.wiring.lock_timeout):
+    with commit_protocol.lock_for_writing(base.whole.root, base.wiring.lock_timeout):
         boot.sync(base)
-        guard.refuse_unready(base)
+        refuse_unready(base)
         yield
 
 
 def commit(base: Base, parts: Sequence[RenderedPart], chosen: ChosenFields | None = None) -> None:
     """Replace files all or nothing, with the definition of `chosen` fields, then update memory.
 
-    The caller holds the exclusive lock.
-    """
+    The caller holds the exclusive lock."""
     if not parts:
         return
     if base.wiring.proposal is not None:
         _propose(base, base.wiring.proposal, parts)
         return
-    changes = [protocol.FileChange(part.path, part.before, part.data) for part in parts]
+    changes = [commit_protocol.FileChange(part.path, part.before, part.data) for part in parts]
     changes += [chosen.change] if chosen is not None else []
     root, format_data = base.whole.root, render.format_change(base.whole.root)
     if format_data is not None:
-        changes.append(protocol.FileChange(layout.FORMAT_PATH, None, format_data))
+        changes.append(commit_protocol.FileChange(layout.FORMAT_PATH, None, format_data))
     with mark_last_part_removal(base, changes):
-        facts = protocol.commit(root, changes)
+        facts = commit_protocol.commit(root, changes)
     new_parts = {part.path: part.build_part(facts[part.path]) if part.data is not None else None for part in parts}
     base.take_in(new_parts)
 
 
 def _propose(base: Base, proposal: Proposal, parts: Sequence[RenderedPart]) -> None:
-    from duckkb.engine import at
+    from duckkb.engine import boot
 
     files: dict[str, bytes | None] = {part.path: part.data for part in parts}
     proposal.keep(
-        files if at.has(base.wiring, layout.FORMAT_PATH) else {**files, layout.FORMAT_PATH: layout.format_bytes()}
+        files if boot.has(base.wiring, layout.FORMAT_PATH) else {**files, layout.FORMAT_PATH: layout.format_bytes()}
     )
 
 
 @contextmanager
-def mark_last_part_removal(base: Base, changes: Sequence[protocol.FileChange]) -> Iterator[None]:
+def mark_last_part_removal(base: Base, changes: Sequence[commit_protocol.FileChange]) -> Iterator[None]:
     """Wrap a commit: where it removes the last part, the next start must not report a missing `data/`."""
     removed_paths = {change.path for change in changes if change.data is None}
     has_additions = any(change.data for change in changes if layout.parse_part(change.path))
     root, stored_parts = base.whole.root, base.whole.tree.stored_parts
     last = bool(stored_parts) and removed_paths.issuperset(stored_parts) and not has_additions
     if last:
-        state.remember_emptying(root, repository.head_commit(root))
+        clone_state.remember_emptying(root, repository.head_commit(root))
     try:
         yield
     except BaseException:
         if last and any((root / path).exists() for path in removed_paths):
-            state.forget_emptying(root)
+            clone_state.forget_emptying(root)
         raise
     if has_additions:
-        state.forget_emptying(root)
+        clone_state.forget_emptying(root)
 
 
 def patch_of(base: Base, parts: Iterable[RenderedPart], chosen: ChosenFields | None = None) -> str:
     """Return the unified diff of these parts, and of the definition with `chosen` fields, as git would show it."""
     files = [(part.path, part.before, part.data) for part in parts]
     files += [(chosen.change.path, chosen.change.old, chosen.change.data)] if chosen is not None and files else []
-    return patch.format_patch(
+    return bundle.format_patch(
         (path, _read_bytes(base, path) if old is not None else None, data) for path, old, data in files
     )
 
@@ -178,16 +302,15 @@ def patch_of(base: Base, parts: Iterable[RenderedPart], chosen: ChosenFields | N
 def _read_bytes(base: Base, path: str) -> bytes:
     if base.wiring.at is None:
         return (base.whole.root / path).read_bytes()
-    from duckkb.engine import at
+    from duckkb.engine import boot
 
-    return at.bytes_of(base.wiring, path)
+    return boot.bytes_of(base.wiring, path)
 
 
 def _fill_caches(base: Base, request: Request) -> tuple[Notice, ...]:
     """Put the vectors of the records to write into the local cache, and their tokens where there are enough.
 
-    A failing model blocks nothing.
-    """
+    A failing model blocks nothing."""
     if not isinstance(request, Upsert) or not (request.kind.vectors or request.kind.full_text):
         return ()
     records = [_build_preview(base, request, entry) for entry in request.given]
@@ -208,8 +331,7 @@ def _offer(base: Base, kind: RecordType, count: int) -> tuple[Notice, ...]:
     """Return a notice where a clone begins to compute vectors, or computed many, that the team's cache should
     hold.
 
-    The first records of a base give no notice.
-    """
+    The first records of a base give no notice."""
     if not count or base.cache.team_paths() or base.wiring.place.sealed is not None or not base.tree.count(kind):
         return ()
     if count < _MANY_VECTORS and _has_vectors(base, kind):
@@ -224,9 +346,8 @@ def _offer(base: Base, kind: RecordType, count: int) -> tuple[Notice, ...]:
 
 def _should_share_cache(root: Path) -> bool:
     """Return whether a base is to have a team's cache: git keeps it in LFS, a nightly job builds it, or it was
-    committed.
-    """
-    checkout = run.find_repository(root)
+    committed."""
+    checkout = git_process.find_repository(root)
     if checkout is None:
         return False
     if os.path.lexists(checkout.work_tree / layout.INDEX_WORKFLOW):
@@ -237,8 +358,7 @@ def _should_share_cache(root: Path) -> bool:
 
 def _has_vectors(base: Base, kind: RecordType) -> bool:
     """Return whether some of a type's first stored records have vectors, so that this is not the first write with
-    any.
-    """
+    any."""
     texts = base.builder.needs(kind, [row.record for row in islice(base.tree.rows(kind), _LOOKED_AT)]).vectors
     return len(base.cache.list_missing_keys("vector", texts)) < len(texts)
 
@@ -255,7 +375,7 @@ def _choose_writer(base: Base) -> render.Writer:
     if base.settings.part == "fixed":
         return render.Writer()
     root = base.whole.root
-    clone = base.wiring.env.writer or state.clone_id(root)
+    clone = base.wiring.env.writer or clone_state.clone_id(root)
     proposal = base.wiring.proposal
     return render.Writer(layout.base_number(clone, proposal.branch if proposal else repository.branch(root)))
 
@@ -263,10 +383,9 @@ def _choose_writer(base: Base) -> render.Writer:
 def _check(base: Base, request: Request, write_draft: Draft, options: WriteOptions) -> None:
     """Check the records against the guards; those merged with stored fields also against their schema.
 
-    Records given whole were validated before the lock was taken.
-    """
+    Records given whole were validated before the lock was taken."""
     needs_schema_check = not isinstance(request, Upsert) or request.merge
-    guard.check(base, write_draft.changeset, allow_shrink=options.allow_shrink, check_schema=needs_schema_check)
+    check(base, write_draft.changeset, allow_shrink=options.allow_shrink, check_schema=needs_schema_check)
 
 
 def _build_receipt(
@@ -302,8 +421,7 @@ def _build_receipt(
 def _count_missing_vectors(base: Base, records: Iterable[Record], field_choice: ChosenFields | None) -> int:
     """Return the number of these records' chunks that have no vector yet; 0 for a narrowed base.
 
-    There, a text may have its vector because another part of the base has the same text.
-    """
+    There, a text may have its vector because another part of the base has the same text."""
     if base.is_narrowed:
         return 0
     by_type: dict[str, list[Record]] = {}
@@ -320,8 +438,7 @@ def _count_missing_vectors(base: Base, records: Iterable[Record], field_choice: 
 def field_notices(base: Base, request: Request, drafted: Draft) -> tuple[Notice, ...]:
     """Return notices about the given fields that do not keep a record from being stored.
 
-    These are nulls, names close to those of other fields, and values of a new type.
-    """
+    These are nulls, names close to those of other fields, and values of a new type."""
     if isinstance(request, Upsert):
         field_notes = (*_note_nulls(request), *_note_misspellings(base, request), *_note_strange_types(base, drafted))
         replacements = () if request.merge else _note_replacements(drafted)

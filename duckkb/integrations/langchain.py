@@ -15,7 +15,7 @@ from langchain_core.retrievers import BaseRetriever
 from pydantic import PrivateAttr
 
 from duckkb.integrations.passages import Passages
-from duckkb.queries import Mode
+from duckkb.types.queries import Mode
 
 
 class LangChainRetriever(BaseRetriever):

@@ -14,7 +14,7 @@ from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 
 from duckkb.integrations.passages import Passages
-from duckkb.queries import Mode
+from duckkb.types.queries import Mode
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase

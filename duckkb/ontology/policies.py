@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from msgspec.structs import replace
 
+from duckkb.ontology.json_schema import check_schema
 from duckkb.ontology.model import EVERY, Fields, Generated, Policy, Reach, SearchField
-from duckkb.ontology.names import is_policy_name
-from duckkb.ontology.rules import (
+from duckkb.ontology.names import (
     CHUNK_SIZE,
     EXPANSION,
     FUSION,
@@ -25,12 +25,12 @@ from duckkb.ontology.rules import (
     Url,
     VariableName,
     Whole,
+    is_policy_name,
     show_value,
 )
-from duckkb.ontology.schema import check_schema
-from duckkb.ontology.source import Section
-from duckkb.queries import Mode
-from duckkb.settings import DEFAULT_MODEL, NO_MODEL, Expansion, Fusion
+from duckkb.ontology.yaml_source import Section
+from duckkb.types.queries import Mode
+from duckkb.types.settings import DEFAULT_MODEL, NO_MODEL, Expansion, Fusion
 
 OVERRIDES: Mapping[str, tuple[str, Rule]] = {
     "chunk_size": ("chunk_size", CHUNK_SIZE),

@@ -1,25 +1,27 @@
 """A change as one judgement: its findings, its differences and its effect on search under one headline.
 
 The comment, the page, the log for code scanning and the annotations are made from one such value.
-"""
 
+The destination of a proposal: its branch, and how its pull request is opened."""
+
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb.errors import DuckkbError, Finding
-from duckkb.review.diff import html, markdown
-from duckkb.review.diff.model import Diff, DiffOptions
-from duckkb.review.diff.report import iter_json as diff_json
-from duckkb.review.impact import impact_report
-from duckkb.review.impact.impact import ImpactReport
-from duckkb.review.reports import findings as reported
-from duckkb.review.reports import sarif
-from duckkb.review.reports.markup import dumps, many
+from duckkb.review import diff_report, diff_text, impact_report, report_formats
+from duckkb.review.diff_model import Diff, DiffOptions
+from duckkb.review.diff_report import iter_json as diff_json
+from duckkb.review.impact_report import ImpactReport
+from duckkb.review.report_markup import dumps, many
+from duckkb.storage import git_process, repository
+from duckkb.types.errors import DuckkbError, Finding
 
 _HEADLINE = 600
 """Bytes of a headline and the limits below it, at most."""
@@ -60,9 +62,9 @@ class Review(Struct, frozen=True, dict=True):
         )
 
     @property
-    def outcome(self) -> reported.Outcome:
+    def outcome(self) -> report_formats.Outcome:
         if self.problems:
-            return reported.COULD_NOT_RUN
+            return report_formats.COULD_NOT_RUN
         errors = sum(finding.is_error for finding in self.findings)
         limits = isinstance(self.impact, ImpactReport) and self.impact.crossed
         return "findings" if errors else "limits" if limits else "passed"
@@ -76,7 +78,7 @@ class Review(Struct, frozen=True, dict=True):
         impact = self.impact if isinstance(self.impact, ImpactReport) else None
         clauses = [f"{name} could not run" for name in self.problems]
         clauses += ["limits crossed"] if impact and impact.crossed else []
-        grades = reported.count_findings(self.findings)
+        grades = report_formats.count_findings(self.findings)
         if self.outcome == "passed":
             clauses, grades = [" with ".join(["passed", *grades])], []
         codes = Counter(finding.code for finding in self.findings).most_common()
@@ -105,9 +107,9 @@ def iter_comment(review: Review, options: DiffOptions) -> Iterator[str]:
     impact = _render_impact(review, int(options.budget * _IMPACT_SHARE))
     room = options.budget - len(impact.encode()) - _HEADLINE
     if isinstance(review.diff, DuckkbError):
-        body, overflow = "\n".join(reported.iter_stop_markdown(review.diff, review.prefix)), 0
+        body, overflow = "\n".join(report_formats.iter_stop_markdown(review.diff, review.prefix)), 0
     else:
-        body, overflow = markdown.fit(review.diff, replace(options, budget=max(2_000, room)))
+        body, overflow = diff_text.fit(review.diff, replace(options, budget=max(2_000, room)))
     yield f"**{review.headline(overflow)}**\n"
     yield f"{body}\n"
     yield impact
@@ -115,7 +117,7 @@ def iter_comment(review: Review, options: DiffOptions) -> Iterator[str]:
 
 def _render_impact(review: Review, budget: int) -> str:
     if isinstance(review.impact, DuckkbError):
-        return "\n".join(reported.iter_stop_markdown(review.impact, review.prefix))
+        return "\n".join(report_formats.iter_stop_markdown(review.impact, review.prefix))
     report = replace(review.impact, findings=review.left_out)
     return "\n".join(impact_report.iter_markdown(report, budget))
 
@@ -131,22 +133,22 @@ def iter_review_page(review: Review, options: DiffOptions) -> Iterator[str]:
         lines = [f"Could not run: {review.impact.message}"]
     else:
         lines = list(impact_report.iter_text(replace(review.impact, findings=review.left_out), options.budget))
-    yield from html.render(review.diff, options, (review.headline(), lines))
+    yield from diff_report.render(review.diff, options, (review.headline(), lines))
 
 
 def iter_sarif(review: Review, options: DiffOptions) -> Iterator[str]:
     """Yield the log for code scanning; where the difference failed, it says so."""
     if isinstance(review.diff, DuckkbError):
-        yield from sarif.build_stop_log(review.diff, review.prefix)
+        yield from report_formats.build_stop_log(review.diff, review.prefix)
     else:
-        yield from sarif.lines(review.findings, review.prefix)
+        yield from report_formats.sarif_lines(review.findings, review.prefix)
 
 
 def iter_workflow_commands(review: Review, options: DiffOptions) -> Iterator[str]:
     """Yield the workflow commands of a job's log."""
     for problem in review.problems.values():
-        yield from reported.iter_stop_commands(problem, review.prefix)
-    yield from reported.commands(review.findings, review.prefix)
+        yield from report_formats.iter_stop_commands(problem, review.prefix)
+    yield from report_formats.commands(review.findings, review.prefix)
 
 
 def iter_json(review: Review, options: DiffOptions) -> Iterator[str]:
@@ -159,3 +161,80 @@ def iter_json(review: Review, options: DiffOptions) -> Iterator[str]:
     diff = "null" if isinstance(review.diff, DuckkbError) else "".join(diff_json(review.diff, options))
     impact = None if isinstance(review.impact, DuckkbError) else impact_report.convert_report_to_object(review.impact)
     yield f'{dumps(head | {"problems": problems})[:-1]},"diff":{diff},"impact":{dumps(impact)}}}'
+
+
+_SCP = re.compile(r"(?:[^@/:]+@)?([^/:]+):(?!//)(.+)")
+
+
+class Remote(Struct, frozen=True):
+    """A remote by its name, its forge's host and the path of the repository there; both empty for a folder."""
+
+    name: str
+    host: str = ""
+    path: str = ""
+
+
+class Opening(Struct, frozen=True):
+    """The steps that open a pull request: the command that pushes the branch, and the page that then opens it.
+
+    The command is empty without a remote, the page where the forge is unknown.
+    """
+
+    push: str = ""
+    url: str = ""
+
+
+def branch_name(verb: str, what: str, unique: str) -> str:
+    """Return the name of a proposal's branch.
+
+    >>> branch_name("put", "Note Book", "1f3a9c")
+    'propose/put-note-book-1f3a9c'
+    """
+    words = re.sub(r"[^a-z0-9]+", "-", f"{verb} {what}".lower()).strip("-")
+    return f"propose/{words[:60]}-{unique}"
+
+
+def remote(root: Path) -> Remote | None:
+    """Return the remote of the current branch, else `origin`, else the only one."""
+    names = (git_process.text(root, ["remote"]) or "").split("\n")
+    upstream = git_process.text(root, ["config", "--get", f"branch.{repository.branch(root)}.remote"])
+    for name in (upstream, "origin", names[0] if len(names) == 1 else None):
+        if name and name in names:
+            address = git_process.text(root, ["config", "--get", f"remote.{name}.url"]) or ""
+            return Remote(name, *_parse_address(address))
+    return None
+
+
+def build_opening(where: Remote | None, branch: str, onto: str) -> Opening:
+    """Return the steps from a branch to a pull request onto another."""
+    if where is None:
+        return Opening()
+    push = f"git push -u {where.name} {branch}"
+    page, source = f"https://{where.host}/{quote(where.path)}", quote(branch, safe="")
+    if "github" in where.host:
+        return Opening(push, f"{page}/compare/{quote(onto, safe='')}...{source}?expand=1")
+    if "gitlab" in where.host:
+        parameters = (
+            f"merge_request%5Bsource_branch%5D={source}&merge_request%5Btarget_branch%5D={quote(onto, safe='')}"
+        )
+        return Opening(push, f"{page}/-/merge_requests/new?{parameters}")
+    return Opening(push)
+
+
+def _parse_address(address: str) -> tuple[str, str]:
+    """Return host and path of a repository's address, without user names and passwords.
+
+    >>> _parse_address("git@github.com:team/kb.git"), _parse_address("/srv/kb.git")
+    (('github.com', 'team/kb'), ('', ''))
+    >>> _parse_address("https://me:secret@gitlab.com/a/b/kb")
+    ('gitlab.com', 'a/b/kb')
+    """
+    if "://" in address:
+        parts = urlsplit(address)
+        host, path = (parts.hostname or "", parts.path) if parts.scheme != "file" else ("", "")
+    elif match := _SCP.fullmatch(address):
+        host, path = match[1], match[2]
+    else:
+        host, path = "", ""
+    path = path.strip("/").removesuffix(".git")
+    return (host.lower(), path) if host and path and re.fullmatch(r"[A-Za-z0-9.-]+", host) else ("", "")

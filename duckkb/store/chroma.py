@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from duckkb.errors import StateError
+from duckkb.types.errors import StateError
 
 FILE = "chroma.sqlite3"
 DOCUMENT = "chroma:document"

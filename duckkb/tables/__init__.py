@@ -11,9 +11,9 @@ Nothing is ever written there. Names are imported when they are first used.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from duckkb.app.tables import VectorTables, connect, embed
+    from duckkb.app.vector_tables import VectorTables, connect, embed
 
-_HOMES = {"VectorTables": "app.tables", "connect": "app.tables", "embed": "app.tables"}
+_HOMES = {"VectorTables": "app.vector_tables", "connect": "app.vector_tables", "embed": "app.vector_tables"}
 __all__ = ["VectorTables", "connect", "embed"]
 
 

@@ -30,7 +30,7 @@ _LARGEST = 60_000
 Reader = Callable[[str, bytes, Extraction], Extracted]
 
 
-def _judge(name: str, raw: bytes, read: Reader = document.read) -> set[str]:
+def _judge(name: str, raw: bytes, read: Reader = document.read_document) -> set[str]:
     """The warnings of a file; raises where it is not answered in time and in form."""
     before = processor_seconds()
     with limited(_HOW.seconds + _GRACE):
@@ -70,7 +70,7 @@ def test_kx_18_no_file_whatever_it_holds_stops_the_reading_of_others(
         for one in warned or {"no warning"}:
             campaign.count(f"damaged documents: {one}")
     untouched = next(one for one in good if one.name == "plain.pdf")
-    found = document.read(untouched.name, untouched.raw).fields
+    found = document.read_document(untouched.name, untouched.raw).fields
     assert untouched.says[0] in found["text"] and "warnings" not in found
 
 
@@ -92,7 +92,7 @@ def _hangs(name: str, raw: bytes, how: Extraction) -> Extracted:
 
 
 def _misplaces(name: str, raw: bytes, how: Extraction) -> Extracted:
-    found = document.read(name, raw, how)
+    found = document.read_document(name, raw, how)
     found.fields["pages"] = [0, len(found.fields["text"]) + 1]
     return found
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.errors import UsageError
+from duckkb.types.errors import UsageError
 from tests.conftest import Ran, make_base
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fakes import HashEmbedder

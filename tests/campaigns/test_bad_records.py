@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import Unreadable
+from duckkb.types.errors import Unreadable
 from tests.conftest import NOTES, Ran, commit, git, make_base
 from tests.fakes import FrozenClock
 from tests.harness import oracle

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.errors import DuckkbError
+from duckkb.types.errors import DuckkbError
 from tests.conftest import NOTES, Ran, make_base
 from tests.harness import oracle
 from tests.harness.bad_inputs.ground import SECONDS, Bad, answered, complaints, everything, invoke, unmended

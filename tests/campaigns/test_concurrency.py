@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.errors import Conflict, Unavailable
-from duckkb.truth import state
-from duckkb.truth.commit import lock
-from duckkb.truth.layout import base_number
+from duckkb.storage import base_lock, clone_state
+from duckkb.storage.layout import base_number
+from duckkb.types.errors import Conflict, Unavailable
 from tests.conftest import Run, commit, git
 from tests.harness import oracle
 from tests.harness.campaign import Campaign
@@ -231,8 +230,8 @@ def test_of_two_racing_preconditions_exactly_one_wins(notes: Path, workers: Forg
 HOLD = """
 import sys
 from pathlib import Path
-from duckkb.truth.commit import lock
-from duckkb.truth.layout import base_number
+from duckkb.storage import base_lock as lock
+from duckkb.storage.layout import base_number
 with lock.exclusive(Path(sys.argv[2]), 10):
     print('held', flush=True)
     sys.stdin.read()
@@ -263,7 +262,9 @@ def test_a_lock_that_does_not_come_is_an_error_that_names_its_holder(notes: Path
         assert error["details"]["holder"]["pid"] == child.pid
     child.kill()
     child.communicate()
-    assert (state.folder_of(notes) / state.LOCK).read_bytes(), "the name of the killed holder is still there"
+    assert (clone_state.folder_of(notes) / clone_state.LOCK).read_bytes(), (
+        "the name of the killed holder is still there"
+    )
     assert run("put", "Note", '{"id": "b"}', "--lock-timeout", "0").code == 0
     assert _ids(notes) == ["a", "b"]
 
@@ -273,16 +274,16 @@ def test_a_lock_file_that_is_removed_excludes_again(notes: Path) -> None:
     got: list[str] = []
 
     def wait() -> None:
-        with lock.exclusive(notes, 30):
+        with base_lock.exclusive(notes, 30):
             got.append("second")
-            with pytest.raises(Unavailable), lock.hold_shared(notes, 0):
+            with pytest.raises(Unavailable), base_lock.hold_shared(notes, 0):
                 pass
 
-    with lock.exclusive(notes, 0):
+    with base_lock.exclusive(notes, 0):
         waiter = threading.Thread(target=wait)
         waiter.start()
         time.sleep(0.1)
-        (state.folder_of(notes) / state.LOCK).unlink()
+        (clone_state.folder_of(notes) / clone_state.LOCK).unlink()
         got.append("first")
     waiter.join(HANG_S)
     assert got == ["first", "second"] or got == ["second", "first"]
@@ -292,8 +293,8 @@ def test_a_lock_file_that_is_removed_excludes_again(notes: Path) -> None:
 OVERLAP = """
 import sys, time
 from pathlib import Path
-from duckkb.truth.commit import lock
-from duckkb.truth.layout import base_number
+from duckkb.storage import base_lock as lock
+from duckkb.storage.layout import base_number
 print('reads', flush=True)
 while True:
     with lock.hold_shared(Path(sys.argv[1]), 600):
@@ -322,7 +323,7 @@ def test_readers_get_in_among_writers_that_never_rest(notes: Path, campaign: Cam
         for writer in writers:
             assert writer.stdout is not None and writer.stdout.readline()
         for _ in range(campaign.pick(4, 30)):
-            with lock.hold_shared(notes, 60):
+            with base_lock.hold_shared(notes, 60):
                 campaign.count("reads among writers that never rest")
     finally:
         for writer in writers:
@@ -340,7 +341,7 @@ def test_a_lock_without_turns_starves_its_writer(notes: Path, tmp_path: Path) ->
     try:
         for reader in readers:
             assert reader.stdout is not None and reader.stdout.readline()
-        program = "import sys; from pathlib import Path; from duckkb.truth.commit import lock\nwith lock.exclusive(Path(sys.argv[1]), 2): pass"
+        program = "import sys; from pathlib import Path; from duckkb.storage import base_lock as lock\nwith lock.exclusive(Path(sys.argv[1]), 2): pass"
         _, said = start(program, notes, sources=sources).communicate(timeout=HANG_S)
         assert "E_LOCKED" in said or "The lock is held" in said
     finally:
@@ -383,7 +384,7 @@ def test_worktrees_write_at_once_and_git_merges_them_without_loss(
 
 THREADS = """
 import os
-import duckkb.indexing.cache_format as cache
+import duckkb.index.cache_parquet as cache
 row = (b'k' * 16, b'h' * 16, 'made', b'some tokens')
 data = cache.encode([row], ())
 before = set(os.listdir('/proc/self/task'))

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from duckkb import errors
-from duckkb.truth.commit import protocol
+from duckkb.storage import commit_protocol
+from duckkb.types import errors
 
 NOTE = "data/nodes/note/20260101"
 OLD = {
@@ -39,11 +39,11 @@ def make_base(root: Path) -> Path:
     return root
 
 
-def changes() -> list[protocol.FileChange]:
+def changes() -> list[commit_protocol.FileChange]:
     def sha(path: str) -> str | None:
         return hashlib.sha256(OLD[path]).hexdigest() if path in OLD else None
 
-    return [protocol.FileChange(path, sha(path), data) for path, data in CHANGES.items()]
+    return [commit_protocol.FileChange(path, sha(path), data) for path, data in CHANGES.items()]
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -97,11 +97,11 @@ def die_at(step: int, act: Callable[[Callable[[str], None]], object]) -> int:
 
 
 def commit(root: Path) -> Callable[[Callable[[str], None]], object]:
-    return lambda watch: protocol.commit(root, changes(), on_step=watch)
+    return lambda watch: commit_protocol.commit(root, changes(), on_step=watch)
 
 
 def recover(root: Path) -> Callable[[Callable[[str], None]], object]:
-    return lambda watch: protocol.recover(root, on_step=watch)
+    return lambda watch: commit_protocol.recover(root, on_step=watch)
 
 
 def crashed_base(folder: Path, step: int) -> Path:
@@ -120,11 +120,11 @@ def assert_clean(root: Path, expected: dict[str, bytes]) -> None:
     assert files(root) == expected
     assert empty_folders(root) == []
     assert leftovers(root) == []
-    assert not protocol.is_pending(root)
+    assert not commit_protocol.is_pending(root)
 
 
 def test_a_write_that_does_not_die_gives_the_new_files_and_leaves_nothing(tmp_path: Path) -> None:
-    written = protocol.commit(make_base(tmp_path), changes())
+    written = commit_protocol.commit(make_base(tmp_path), changes())
     assert_clean(tmp_path, NEW)
     assert set(written) == {path for path, data in CHANGES.items() if data is not None}
     for path, facts in written.items():
@@ -136,8 +136,8 @@ def test_dk_15_death_at_any_step_ends_all_old_or_all_new_after_recovery(tmp_path
     seal = steps.index("seal")
     for step, name in enumerate(steps):
         root = crashed_base(tmp_path / str(step), step)
-        assert protocol.is_pending(root) == (step > 0), name
-        recovery = protocol.recover(root)
+        assert commit_protocol.is_pending(root) == (step > 0), name
+        recovery = commit_protocol.recover(root)
         assert_clean(root, NEW if step > seal else OLD)
         if step == 0:
             assert recovery.action == "none"
@@ -145,7 +145,7 @@ def test_dk_15_death_at_any_step_ends_all_old_or_all_new_after_recovery(tmp_path
             assert recovery.action == "discarded"
         else:
             assert (recovery.action, set(recovery.files)) == ("finished", set(CHANGES))
-        assert protocol.recover(root).action == "none"
+        assert commit_protocol.recover(root).action == "none"
 
 
 @pytest.mark.parametrize(
@@ -162,28 +162,28 @@ def test_dk_15_death_at_any_step_of_any_recovery_changes_nothing_about_the_end(
         for again in range((third + step) % 3, length, 3):
             root = shutil.copytree(crashed, tmp_path / f"{step}-{again}")
             assert die_at(again, recover(root)) == 9
-            protocol.recover(root)
+            commit_protocol.recover(root)
             assert_clean(root, NEW if step > seal else OLD)
             cases += 1
     assert cases > 20
 
 
 def test_dk_15_the_first_write_of_a_base_without_data_ends_with_all_or_nothing(tmp_path: Path) -> None:
-    first = [protocol.FileChange(path, None, data) for path, data in OLD.items()]
+    first = [commit_protocol.FileChange(path, None, data) for path, data in OLD.items()]
 
     def act(root: Path) -> Callable[[Callable[[str], None]], object]:
-        return lambda watch: protocol.commit(root, first, on_step=watch)
+        return lambda watch: commit_protocol.commit(root, first, on_step=watch)
 
     (tmp_path / "whole").mkdir()
     names = steps_of(act(tmp_path / "whole"))
     for step in range(len(names)):
-        for decide in (protocol.recover, protocol.abort):
+        for decide in (commit_protocol.recover, commit_protocol.abort):
             root = tmp_path / f"{step}-{decide.__name__}"
             root.mkdir()
             assert die_at(step, act(root)) == 9
             decide(root)
             retired = names.index("retire the journal")
-            done = step > names.index("seal") and (decide is protocol.recover or step > retired)
+            done = step > names.index("seal") and (decide is commit_protocol.recover or step > retired)
             assert files(root) == (OLD if done else {})
             assert (root / "data").exists() is done
             assert leftovers(root) == []
@@ -206,7 +206,7 @@ def test_a_journal_cut_at_any_length_is_discarded(tmp_path: Path, steps: list[st
         for name, data in kept.items():
             (stage / name).write_bytes(data)
         (stage / "journal").write_bytes(whole[:length])
-        assert protocol.recover(root).action == "discarded"
+        assert commit_protocol.recover(root).action == "discarded"
         assert files(root) == OLD
         assert leftovers(root) == []
 
@@ -221,7 +221,7 @@ def test_a_journal_with_any_flipped_byte_never_carries_anything_out(tmp_path: Pa
         for name, data in kept.items():
             (stage / name).write_bytes(data)
         (stage / "journal").write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert protocol.recover(root).action == "discarded"
+        assert commit_protocol.recover(root).action == "discarded"
         assert files(root) == OLD
 
 
@@ -233,27 +233,27 @@ def test_dk_18_a_third_state_stops_recovery_and_keeps_everything(tmp_path: Path,
         (root / path).write_bytes(b"somebody's edit\n")
         before = files(root), leftovers(root)
         with pytest.raises(errors.StateError) as caught:
-            protocol.recover(root)
+            commit_protocol.recover(root)
         assert caught.value.code == "E_RECOVER"
         assert [finding.path for finding in caught.value.findings] == [path]
         assert (files(root), leftovers(root)) == before
 
 
-@pytest.mark.parametrize(("decide", "expected"), [(protocol.forward, NEW), (protocol.abort, OLD)])
+@pytest.mark.parametrize(("decide", "expected"), [(commit_protocol.forward, NEW), (commit_protocol.abort, OLD)])
 def test_forward_and_abort_end_a_third_state_and_keep_a_copy_of_it(
-    tmp_path: Path, steps: list[str], decide: Callable[[Path], protocol.Recovery], expected: dict[str, bytes]
+    tmp_path: Path, steps: list[str], decide: Callable[[Path], commit_protocol.Recovery], expected: dict[str, bytes]
 ) -> None:
     path = f"{NOTE}/part_000.jsonl"
     for step in range(steps.index("make the seal durable"), steps.index("retire the journal") + 1):
         root = crashed_base(tmp_path / f"{step}", step)
         (root / path).write_bytes("别人的修改\n".encode())
-        shown = protocol.show(root)
+        shown = commit_protocol.show(root)
         assert shown["state"] == "sealed"
         assert {file["path"]: file["standing"] for file in shown["files"]}[path] == "third"
         recovery = decide(root)
         assert files(root) == expected
         assert empty_folders(root) == []
-        assert not protocol.is_pending(root)
+        assert not commit_protocol.is_pending(root)
         assert [(root / copy).read_bytes() for copy in recovery.rescued] == ["别人的修改\n".encode()]
 
 
@@ -270,15 +270,15 @@ def test_an_abort_that_dies_at_any_step_is_carried_on_by_recovery(
         return root
 
     whole = base("whole")
-    names = steps_of(lambda watch: protocol.abort(whole, on_step=watch))
+    names = steps_of(lambda watch: commit_protocol.abort(whole, on_step=watch))
     assert files(whole) == OLD
     for step in range(1, len(names)):
         root = base(str(step))
-        assert die_at(step, lambda watch, root=root: protocol.abort(root, on_step=watch)) == 9
-        protocol.recover(root)
+        assert die_at(step, lambda watch, root=root: commit_protocol.abort(root, on_step=watch)) == 9
+        commit_protocol.recover(root)
         assert files(root) == OLD
         assert empty_folders(root) == []
-        assert not protocol.is_pending(root)
+        assert not commit_protocol.is_pending(root)
         copies = [copy.read_bytes() for copy in (root / ".duckkb").rglob("rescued/**/*") if copy.is_file()]
         assert copies == ([b"third\n"] if third else [])
 

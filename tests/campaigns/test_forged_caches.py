@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.indexing.cache import SearchCache, draw
-from duckkb.indexing.cache_format import encode
-from duckkb.indexing.cache_rows import CacheRow, content_hash, vector_of
-from duckkb.indexing.cache_store import CacheStore, Stored
-from duckkb.indexing.entries import text_key
-from duckkb.indexing.team_files import digest, segment_name
+from duckkb.index.cache_database import CacheRow, CacheStore, Stored, content_hash, vector_of
+from duckkb.index.cache_parquet import encode
+from duckkb.index.embedding_cache import SearchCache, draw
+from duckkb.index.index_entries import text_key
+from duckkb.index.team_cache import digest, segment_name
 from tests.campaigns.test_hostile_repositories import weakened
 from tests.conftest import ROOT, make_base
 from tests.fakes import HashEmbedder
@@ -337,7 +336,7 @@ def _fresh(root: Path) -> SearchCache:
 
 
 def test_an_endpoint_without_a_configured_dimension_keeps_its_vectors(tmp_path: Path) -> None:
-    from duckkb.entries import Fingerprint
+    from duckkb.types.records import Fingerprint
 
     model = Fingerprint("org/model", "abc")
     rows = {bytes([at]) * 16: ("", vector) for at, vector in enumerate(MODEL.embed_passages(["a", "b", "c"]))}

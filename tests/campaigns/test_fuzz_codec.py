@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.files.line import Decoded, Limits, LineShape, encode
-from duckkb.truth.files.source_text import merge_duplicates
-from duckkb.truth.merge.field_merge import MergeRules, merge_record
+from duckkb.storage.field_merge import MergeRules, merge_record
+from duckkb.storage.line import Decoded, Limits, LineShape, encode
+from duckkb.storage.source_text import merge_duplicates
 from tests.harness.campaign import Campaign
 from tests.harness.fuzz.book import canonical_line
 from tests.harness.fuzz.cli import Command, run_here

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from duckkb.ontology.load import load
-from duckkb.ontology.rules import looks_secret
-from duckkb.ontology.source import Document, read_yaml
+from duckkb.ontology.names import looks_secret
+from duckkb.ontology.ontology_files import load
+from duckkb.ontology.yaml_source import Document, read_yaml
 from tests.harness.campaign import Campaign
 from tests.harness.fuzz.loop import Run, hold, limited
 from tests.harness.fuzz.ontology import OntologyTarget

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from duckkb.errors import UsageError
-from duckkb.indexing.chunk import chunk
-from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
-from duckkb.lanes.vectors.vectors import unit_query
-from duckkb.queries import LexicalQuery
-from duckkb.search.syntax import drop_exclusions, parse, plain
+from duckkb.engine.rank_fusion import drop_exclusions, parse, plain
+from duckkb.index.text_chunks import chunk
+from duckkb.index.tokens import JiebaTokenizer, PlainTokenizer
+from duckkb.index.vector_index import unit_query
+from duckkb.types.errors import UsageError
+from duckkb.types.queries import LexicalQuery
 from tests.harness.campaign import Campaign
 from tests.harness.fuzz.loop import Run, hold, limited
 from tests.harness.fuzz.query import LaneTarget, SyntaxTarget

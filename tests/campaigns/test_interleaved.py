@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions import folder
-from duckkb.errors import Refused, StateError, Unreadable
+from duckkb.operations import lifecycle
+from duckkb.types.errors import Refused, StateError, Unreadable
 from tests.conftest import NOTES, commit, git, make_base
 from tests.fakes import FrozenClock
 from tests.harness import oracle
@@ -218,8 +218,8 @@ def test_dk_18_an_edit_while_a_write_is_under_way_stops_it(notes: Path) -> None:
 import sys
 from pathlib import Path
 import duckkb
-from duckkb.errors import DuckkbError
-from duckkb.truth.commit import protocol
+from duckkb.types.errors import DuckkbError
+from duckkb.storage import commit_protocol as protocol
 real, part = protocol.commit, Path(sys.argv[2])
 def commit(root, changes, **options):
     def edit(step):
@@ -245,7 +245,7 @@ with duckkb.open(sys.argv[1]) as kb:
         assert _texts(notes) == {"a": "new"}
     with pytest.raises(StateError), duckkb.open(notes):
         pass
-    assert folder.recover(notes, action="abort")["action"] == "aborted"
+    assert lifecycle.recover(notes, action="abort")["action"] == "aborted"
     rescued = list((notes / ".duckkb" / "rescued").rglob("part_*"))
     assert len(rescued) == 1 and b"new" in rescued[0].read_bytes(), "the editor's file is kept"
     assert _texts(notes) == {"a": "old"}

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from duckkb import config
-from duckkb.store.base_store import BaseStore
-from duckkb.store.place import Place
+from duckkb.store.cache_dirs import Place
+from duckkb.store.stored_rows import BaseStore
 from tests.conftest import git
 from tests.harness.campaign import Campaign
 from tests.harness.merges import oracle

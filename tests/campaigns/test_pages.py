@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
-from duckkb.serving.web import drawing, gate, markdown
+from duckkb.server.web import page_request, templates
 from tests.harness.campaign import Campaign
 from tests.harness.pages import bases
 from tests.harness.pages.bases import TEXTS, harmless, hostile, in_conflict, named
@@ -103,7 +103,7 @@ def test_what_requests_say_changes_nothing_outside_of_its_box_either(campaign: C
 
 
 def _forget_templates() -> None:
-    cache = drawing._load_templates().cache
+    cache = templates._load_templates().cache
     assert cache is not None
     cache.clear()
 
@@ -111,30 +111,32 @@ def _forget_templates() -> None:
 def _alter(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     match how:
         case "no escapes":
-            monkeypatch.setattr(drawing._load_templates(), "autoescape", False)
+            monkeypatch.setattr(templates._load_templates(), "autoescape", False)
             _forget_templates()
         case "tags in Markdown":
-            monkeypatch.setitem(markdown._build_reader().options, "html", True)
+            monkeypatch.setitem(templates._build_reader().options, "html", True)
         case "any link":
-            monkeypatch.setattr(markdown._build_reader(), "validateLink", lambda address: True)
+            monkeypatch.setattr(templates._build_reader(), "validateLink", lambda address: True)
         case "no policy":
             monkeypatch.setattr(
-                gate,
+                page_request,
                 "_HEADERS",
-                {name: one for name, one in gate._HEADERS.items() if name != "content-security-policy"},
+                {name: one for name, one in page_request._HEADERS.items() if name != "content-security-policy"},
             )
         case "inline scripts":
             monkeypatch.setitem(
-                gate._HEADERS,
+                page_request._HEADERS,
                 "content-security-policy",
-                gate._POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'"),
+                page_request._POLICY.replace("script-src 'self'", "script-src 'self' 'unsafe-inline'"),
             )
         case "no frame options":
             monkeypatch.setitem(
-                gate._HEADERS, "content-security-policy", gate._POLICY.replace("frame-ancestors 'none'; ", "")
+                page_request._HEADERS,
+                "content-security-policy",
+                page_request._POLICY.replace("frame-ancestors 'none'; ", ""),
             )
         case "what is not seen":
-            monkeypatch.setitem(drawing._load_templates().filters, "visible", str)
+            monkeypatch.setitem(templates._load_templates().filters, "visible", str)
             _forget_templates()
 
 

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 import duckkb
-from duckkb.caller import Caller
-from duckkb.serving.served import Served
-from duckkb.serving.web import site
+from duckkb.server.dispatcher import Served
+from duckkb.server.web import site
+from duckkb.types.request_context import Caller
 from tests.campaigns.test_pages import evil as evil
 from tests.conftest import commit, git, tree_bytes
 from tests.fakes import HashEmbedder

@@ -17,9 +17,9 @@ import pytest
 
 import duckkb
 from duckkb import app
-from duckkb.actions import folder
-from duckkb.queries import Mode
-from duckkb.truth.commit import lock, protocol
+from duckkb.operations import lifecycle
+from duckkb.storage import base_lock, commit_protocol
+from duckkb.types.queries import Mode
 from tests.conftest import commit, git, tree_bytes
 from tests.doors.test_doctor import CONFIG, MODEL, PART, TEXTS, whole
 from tests.fakes import HashEmbedder
@@ -190,7 +190,7 @@ def test_a_sealed_write_is_recovers_and_repair_refuses(base: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        protocol.commit(base, [protocol.FileChange(PART, None, b"new\n")], on_step=stop)
+        commit_protocol.commit(base, [commit_protocol.FileChange(PART, None, b"new\n")], on_step=stop)
     DAMAGES["the file cut"](base)
     before = whole(base)
     for check_only in (True, False):
@@ -198,13 +198,13 @@ def test_a_sealed_write_is_recovers_and_repair_refuses(base: Path) -> None:
             app.repair(base, check_only=check_only)
         assert (caught.value.code, caught.value.suggestion) == ("E_RECOVER", "duckkb recover")
     assert whole(base) == before
-    folder.recover(base, action="abort")
+    lifecycle.recover(base, action="abort")
     assert app.repair(base).needs
 
 
 def test_repair_refuses_while_another_writes_and_where_git_tracks_local_state(base: Path) -> None:
     DAMAGES["no .gitignore"](base)
-    with lock.exclusive(base, 5.0), pytest.raises(duckkb.DuckkbError) as caught:
+    with base_lock.exclusive(base, 5.0), pytest.raises(duckkb.DuckkbError) as caught:
         app.repair(base)
     assert caught.value.code == "E_LOCKED" and str(os.getpid()) in caught.value.message
     git(base, "add", "-f", ".duckkb/clone_id")

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import pytest
 
 import duckkb
-from duckkb.actions import folder
+from duckkb.operations import lifecycle
 from tests.conftest import NOTES, commit, make_base
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.harness.campaign import Campaign
@@ -202,7 +202,7 @@ def test_an_error_of_the_library_holds_no_key(env: dict[str, str], tmp_path: Pat
         with FakeEndpoint() as endpoint:
             base = base_of(tmp_path / "kb", endpoint.url)
             with duckkb.open(base) as kb:
-                folder.trust(base)
+                lifecycle.trust(base)
             for reply in (*_echoes()[::9], Reply(silent=False, body=KEY.encode())):
                 endpoint.forget()
                 endpoint.next(reply)

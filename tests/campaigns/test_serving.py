@@ -120,7 +120,7 @@ class Server:
                 command = (path.parent / "cmdline").read_bytes()
             except (OSError, IndexError):
                 continue
-            if parent == self.process.pid and b"duckkb.serving.pool.worker" in command:
+            if parent == self.process.pid and b"duckkb.server.pool_worker" in command:
                 found.append(int(path.parent.name))
         return found
 

@@ -13,14 +13,14 @@ from unittest import mock
 import pytest
 
 import duckkb
-from duckkb.engine.index.jobs import JobOptions
-from duckkb.errors import StateError
-from duckkb.indexing import shards
-from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.cache_format import decode, encode
-from duckkb.indexing.cache_rows import CacheRow, vector_of
-from duckkb.indexing.shards import Partial, Shard
-from duckkb.truth import state
+from duckkb.engine.index_jobs import JobOptions
+from duckkb.index import team_cache
+from duckkb.index.cache_database import CacheRow, vector_of
+from duckkb.index.cache_parquet import decode, encode
+from duckkb.index.embedding_cache import SearchCache
+from duckkb.index.team_cache import Partial, Shard
+from duckkb.storage import clone_state
+from duckkb.types.errors import StateError
 from tests.campaigns.test_forged_caches import state_of_the_makers
 from tests.conftest import git, make_base
 from tests.fakes import HashEmbedder
@@ -79,7 +79,7 @@ class _Dying:
         self._left, self._how = step, how
 
     def lay(self) -> None:
-        add, write = Partial.add, state.write_atomic
+        add, write = Partial.add, clone_state.write_atomic
 
         def adding(partial: Any, rows: Any) -> None:
             self._at("before")
@@ -100,7 +100,7 @@ class _Dying:
             self._at("behind")
 
         mock.patch.object(Partial, "add", adding).start()
-        mock.patch.object(state, "write_atomic", writing).start()
+        mock.patch.object(clone_state, "write_atomic", writing).start()
 
     def _at(self, how: str) -> None:
         if how == "before":
@@ -200,7 +200,7 @@ def test_workers_killed_at_random_leave_the_bytes_of_one_process(
 
 
 def _without_checksums() -> None:
-    mock.patch.object(shards, "checksums", lambda kind, rows: _Any(rows)).start()
+    mock.patch.object(team_cache, "checksums", lambda kind, rows: _Any(rows)).start()
 
 
 class _Any(list[bytes]):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.truth.commit import lock
+from duckkb.storage import base_lock
 from tests.conftest import NOTES, Run, make_base
 from tests.harness import oracle
 from tests.harness.campaign import Campaign
@@ -200,7 +200,7 @@ def test_a_command_that_waits_for_stdin_or_the_lock_heeds_signals(notes: Path, w
     with duckkb.open(notes) as kb:
         for number in ASKING:
             waiting = workers.worker(notes, "put", "Note", "--json", stdin=fifo)
-            with lock.exclusive(notes, 10):
+            with base_lock.exclusive(notes, 10):
                 locked = workers.worker(notes, "put", "Note", '{"id": "a"}', "--json")
                 time.sleep(0.3)
                 for worker in (waiting, locked):

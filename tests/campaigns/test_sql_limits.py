@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import FilterError, Unavailable, UsageError
-from duckkb.lanes.sql.process.engine import Engine
-from duckkb.lanes.sql.process.isolated import Isolated
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import SqlLimits
-from duckkb.records import Record
+from duckkb.sql.runtime_tables import Tables
+from duckkb.sql.sql_process import Engine, Isolated
+from duckkb.types.errors import FilterError, Unavailable, UsageError
+from duckkb.types.records import Record
 from tests.conftest import ROOT, make_base, run_in
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground
@@ -154,7 +153,7 @@ def test_many_wide_rows_are_read_up_to_the_byte_cap(big: Tables, campaign: Campa
 ALONE = """
 import os, sys
 from duckkb.sandbox import Bounds
-from duckkb.lanes.sql.process.confined import Confined
+from duckkb.sql.confined import Confined
 from duckkb.ports import SqlLimits
 
 engine, status = Confined(), os.open("/proc/self/status", os.O_RDONLY)

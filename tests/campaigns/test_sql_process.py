@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb import deadline
-from duckkb.errors import DuckkbError, Unavailable
-from duckkb.lanes.sql.process.confined import Confined
-from duckkb.lanes.sql.process.isolated import Isolated
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ports import SqlLimits
+from duckkb.sql.confined import Confined
+from duckkb.sql.runtime_tables import Tables
+from duckkb.sql.sql_process import Isolated
+from duckkb.types import request_context
+from duckkb.types.errors import DuckkbError, Unavailable
 from tests.conftest import ROOT, run_in
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground
@@ -132,12 +132,12 @@ UNPARSED = "SELECT " + "position(x -> " * 60 + " in 1)" * 60  # nor does the par
 
 @pytest.mark.parametrize("statement", [TIME["endless recursion"], UNHEEDED, UNPARSED])
 def test_a_statement_whose_caller_has_gone_takes_its_process_along(statement: str) -> None:
-    engine, call = Isolated(), deadline.Deadline()
+    engine, call = Isolated(), request_context.Deadline()
     engine.parse("SELECT 1")
     child = _child(engine)
 
     def ask() -> None:
-        with deadline.apply_deadline(call):
+        with request_context.apply_deadline(call):
             engine.rows(statement, SqlLimits(seconds=3600))
 
     with ThreadPoolExecutor(1) as threads:
@@ -219,7 +219,7 @@ def test_the_process_has_no_environment_no_files_and_no_way_to_open_one(engine: 
 
 PARENT = """
 import os, sys, time
-from duckkb.lanes.sql.process.isolated import Isolated
+from duckkb.sql.sql_process import Isolated
 engine = Isolated()
 engine.parse("SELECT 1")
 print(engine._process.pid, flush=True)
@@ -257,7 +257,7 @@ def _runs(pid: int) -> bool:
 
 INVADED = """
 import os, sys
-from duckkb.lanes.sql.process.isolated import Isolated
+from duckkb.sql.sql_process import Isolated
 os.chdir(sys.argv[1])
 sys.path.insert(0, sys.argv[1])
 os.environ.update(PYTHONPATH=sys.argv[1], PYTHONSTARTUP=sys.argv[1] + "/json.py", PYTHONHOME=sys.argv[1])
@@ -278,7 +278,7 @@ def test_what_lies_in_the_current_folder_is_not_run(tmp_path: Path) -> None:
 
 FORKED = """
 import os, sys
-from duckkb.lanes.sql.process.isolated import Isolated
+from duckkb.sql.sql_process import Isolated
 engine = Isolated()
 engine.parse("SELECT 1")
 first, child = engine._process.pid, os.fork()

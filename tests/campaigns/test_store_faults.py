@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.store.place import Place
+from duckkb.store.cache_dirs import Place
 from tests.conftest import NOTES, make_base, run_in
 from tests.harness import oracle
 from tests.harness.campaign import Campaign

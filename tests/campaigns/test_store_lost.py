@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.store.base_store import FILE
-from duckkb.store.database import Database, Unusable
+from duckkb.store.store_database import Database, Unusable
+from duckkb.store.stored_rows import FILE
 from tests.conftest import NOTES, make_base
 from tests.harness import oracle
 from tests.harness.campaign import Campaign

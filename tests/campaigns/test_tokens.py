@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
-from duckkb.serving.tenants import changing
-from duckkb.serving.tenants.files import TenantFiles
+from duckkb.server import tenant_changes
+from duckkb.server.tenant_files import TenantFiles
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.harness.campaign import Campaign
 from tests.harness.servers import Server, ask, served
@@ -77,8 +77,8 @@ def _with(token: str, number: int) -> tuple[str, str, object]:
 def test_kx_10_what_is_taken_away_is_gone_from_the_next_request_on_under_load(
     campaign: Campaign, base: Path, tmp_path: Path
 ) -> None:
-    good = [changing.add(base, f"load{number}", ["Note"])["token"] for number in range(4)]
-    chance, token = campaign.random("tokens"), changing.add(base, "ann", ["Note"])["token"]
+    good = [tenant_changes.add(base, f"load{number}", ["Note"])["token"] for number in range(4)]
+    chance, token = campaign.random("tokens"), tenant_changes.add(base, "ann", ["Note"])["token"]
     rounds = campaign.pick(25, 400)
     with served(base, log=tmp_path / "log") as server:
         load = Load(server, good)
@@ -88,24 +88,24 @@ def test_kx_10_what_is_taken_away_is_gone_from_the_next_request_on_under_load(
                 door = DOORS[number % len(DOORS)][0]
                 match chance.choice(["rotate", "disable", "remove", "revoke"]):
                     case "rotate":
-                        other = changing.rotate(base, "ann")["token"]
+                        other = tenant_changes.rotate(base, "ann")["token"]
                         load.retired.append(token)
                         assert _statuses(connection, number, token, other) in ([403, 200], [429, 200]), door
                         token = other
                     case "disable":
-                        changing.switch(base, "ann", disabled=True)
+                        tenant_changes.switch(base, "ann", disabled=True)
                         assert _statuses(connection, number, token) in ([403], [429]), door
-                        changing.switch(base, "ann", disabled=False)
+                        tenant_changes.switch(base, "ann", disabled=False)
                         assert _statuses(connection, number, token) == [200], door
                     case "remove":
-                        changing.remove(base, "ann")
+                        tenant_changes.remove(base, "ann")
                         load.retired.append(token)
                         assert _statuses(connection, number, token) in ([403], [429]), door
-                        token = changing.add(base, "ann", ["Note"])["token"]
+                        token = tenant_changes.add(base, "ann", ["Note"])["token"]
                     case "revoke":
-                        changing.revoke(base, "ann", ["Note"])
+                        tenant_changes.revoke(base, "ann", ["Note"])
                         assert b"E_UNKNOWN_TYPE" in ask(connection, "POST", *_with(token, number))[1], door
-                        changing.grant(base, "ann", ["Note"])
+                        tenant_changes.grant(base, "ann", ["Note"])
                         assert b"ducks" in ask(connection, "POST", *_with(token, number))[1], door
         assert load.wrong == []
         assert load.asked > rounds

@@ -18,10 +18,10 @@ from typing import Any, NoReturn
 import pytest
 
 from duckkb import locks
-from duckkb.errors import DuckkbError
 from duckkb.llm.loop import Harness, Ticket, Tool, ToolContext, ToolLoop
-from duckkb.messages import ChatEvent, ChatRequest, ContentDelta, Finish, Message, ToolCallDone, Usage
-from duckkb.settings import ChatModelSettings
+from duckkb.types.chat_messages import ChatEvent, ChatRequest, ContentDelta, Finish, Message, ToolCallDone, Usage
+from duckkb.types.errors import DuckkbError
+from duckkb.types.settings import ChatModelSettings
 from tests.fakes import calling
 from tests.harness.campaign import Campaign
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.errors import FilterError
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ports import SqlLimits
+from duckkb.sql.runtime_tables import Tables
+from duckkb.types.errors import FilterError
 from tests.conftest import make_base, run_in
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground

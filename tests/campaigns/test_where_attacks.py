@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.errors import DuckkbError
+from duckkb.types.errors import DuckkbError
 from tests.conftest import ROOT, make_base, run_in
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground
@@ -137,8 +137,8 @@ def test_attacks_on_the_command_line_end_with_exit_code_2_and_one_line(
 # What an opened list looks like: every function, expression and table function passes, and nothing is switched off.
 OPENED = """
 import sys
-from duckkb.lanes.sql.process import confined
-from duckkb.lanes.sql.reader import allowed, reading
+from duckkb.sql import confined
+from duckkb.sql import statement_names as allowed, statement_reader as reading
 
 class All:
     def __contains__(self, name):

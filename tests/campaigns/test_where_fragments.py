@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.errors import DuckkbError, FilterError
-from duckkb.lanes.sql.process.engine import Rejected
-from duckkb.lanes.sql.tables import Tables
+from duckkb.sql.runtime_tables import Tables
+from duckkb.sql.sql_process import Rejected
+from duckkb.types.errors import DuckkbError, FilterError
 from tests.harness.campaign import Campaign
 from tests.harness.sql import ground
 from tests.harness.sql.grammar import Honest, Hostile

@@ -9,19 +9,18 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from duckkb.entries import IndexEntry
+from duckkb.app.retrievers import MemoryRows
 from duckkb.id_set import IdSet
-from duckkb.indexing.chunk import chunk
-from duckkb.indexing.tokens import JiebaTokenizer
-from duckkb.lanes.lexical.lexical import Lexical
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.sql.process.engine import Engine
-from duckkb.lanes.sql.tables import Tables
-from duckkb.lanes.vectors.vectors import CosineLane
+from duckkb.index.text_chunks import chunk
+from duckkb.index.tokens import JiebaTokenizer
+from duckkb.index.vector_index import CosineLane
+from duckkb.index.word_index import Lexical
 from duckkb.ontology.model import NodeType, Ontology, RecordType, SearchField
 from duckkb.ports import Row, Rows, Sql, SqlLimits, TypeState, VectorLane, WordLane
-from duckkb.queries import LaneHit, LexicalQuery, SqlResult
-from duckkb.records import Record
+from duckkb.sql.runtime_tables import Tables
+from duckkb.sql.sql_process import Engine
+from duckkb.types.queries import LaneHit, LexicalQuery, SqlResult
+from duckkb.types.records import IndexEntry, Record
 from tests.fakes import FakeSql, FakeVectors, FakeWords, HashEmbedder
 
 TIME = "2024-05-01T10:00:00.000000Z"

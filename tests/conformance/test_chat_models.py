@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from duckkb.errors import Unavailable, UsageError
 from duckkb.llm import chat_model
-from duckkb.messages import (
+from duckkb.ports import ChatModel
+from duckkb.types.chat_messages import (
     ChatEvent,
     ChatRequest,
     ContentDelta,
@@ -21,7 +21,7 @@ from duckkb.messages import (
     ToolCallDone,
     ToolSpec,
 )
-from duckkb.ports import ChatModel
+from duckkb.types.errors import Unavailable, UsageError
 from tests.fake_chat import FakeChat, call, chunks, delta, finish
 from tests.fake_endpoint import Reply
 from tests.fakes import ScriptedChat, calling

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from duckkb.errors import Unavailable
 from duckkb.llm.providers import NoModel
-from duckkb.llm.providers.local import LocalE5
-from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
+from duckkb.llm.providers.embedding_endpoint import OpenAIEndpoint
+from duckkb.llm.providers.offline_model import LocalE5
 from duckkb.ports import Embedder
+from duckkb.types.errors import Unavailable
 from tests.fake_endpoint import FakeEndpoint
 from tests.fakes import HashEmbedder
 

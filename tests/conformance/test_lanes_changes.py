@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.errors import FilterError
 from duckkb.ports import Row, SqlLimits
-from duckkb.queries import LaneHit, LexicalQuery
+from duckkb.types.errors import FilterError
+from duckkb.types.queries import LaneHit, LexicalQuery
 from tests.conformance.lane_suite import (
     LANES,
     NOTE,

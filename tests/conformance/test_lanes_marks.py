@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from duckkb.id_set import IdSet
 from duckkb.ontology.model import NodeType, Ontology, SearchField
 from duckkb.ports import Row
-from duckkb.queries import LexicalQuery
+from duckkb.types.queries import LexicalQuery
 from tests.conformance.lane_suite import STRING, Held, row
 
 MARKED = NodeType(

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from duckkb.queries import LexicalQuery
+from duckkb.types.queries import LexicalQuery
 from tests.conformance.lane_suite import NOTE, SILENT, WEIGHED, Held, MakeLanes, every_lane, ids, notes, real_lanes, row
 
 ENGLISH = [

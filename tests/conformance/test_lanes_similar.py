@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.errors import UsageError
 from duckkb.ports import Row
-from duckkb.queries import LaneHit, LexicalQuery
-from duckkb.records import identity_key
+from duckkb.types.errors import UsageError
+from duckkb.types.queries import LaneHit, LexicalQuery
+from duckkb.types.records import identity_key
 from tests.conformance.lane_suite import LANES, NOTE, MakeLanes, every_lane, ids, notes, row, vector, waiting_lanes
 
 TEXTS = st.text(alphabet="ab 中文c. ", max_size=40)

@@ -5,10 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from duckkb.errors import Unavailable
-from duckkb.llm.providers.expand import ChatExpander
-from duckkb.llm.providers.rerank import ChatReranker, HttpReranker, TeiReranker
+from duckkb.llm.providers.reranking_models import ChatExpander, ChatReranker, HttpReranker, TeiReranker
 from duckkb.ports import Expander, Reranker
+from duckkb.types.errors import Unavailable
 from tests.fake_endpoint import Reply
 from tests.fake_models import FakeModels
 from tests.fakes import FixedExpander, WordReranker

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from duckkb import app
-from duckkb.errors import DuckkbError
+from duckkb.types.errors import DuckkbError
 from tests.conftest import commit, make_base
 from tests.fakes import HashEmbedder
 
@@ -276,7 +276,7 @@ def test_filters_let_the_same_records_through(both: Both, where: str) -> None:
 
 @pytest.mark.parametrize("fusion", ["rrf", "minmax"])
 def test_dk_20_both_ways_of_fusing_and_feedback_answer_alike(both: Both, fusion: Any) -> None:
-    from duckkb.settings import Expansion, Fusion
+    from duckkb.types.settings import Expansion, Fusion
 
     for question in QUESTIONS[:5]:
         ask_both(

@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.indexing.tokens import JiebaTokenizer
-from duckkb.indexing.word_forms import fold
-from duckkb.lanes.lexical.lexical import Lexical
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.queries import LexicalQuery
-from duckkb.search.spans import fitting_span
-from duckkb.search.syntax import parse
-from duckkb.search.typed import lexical
+from duckkb.app.retrievers import MemoryRows
+from duckkb.engine.rank_fusion import fitting_span, parse
+from duckkb.engine.typed_questions import lexical
+from duckkb.index.tokens import JiebaTokenizer, fold
+from duckkb.index.word_index import Lexical
+from duckkb.types.queries import LexicalQuery
 from tests.conformance import lane_suite
 from tests.conformance.lane_suite import NOTE, Held, MakeLanes, ids, notes, real_lanes, row
 

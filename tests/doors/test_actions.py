@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.parameters import DESCRIBED, LIMITS
-from duckkb.actions.registry.run import failure
-from duckkb.actions.registry.shapes import ERROR
-from duckkb.app.memory import Memory
-from duckkb.caller import Caller
-from duckkb.errors import DuckkbError
-from duckkb.ontology.reasons import compile_rule
+from duckkb.app.use_cases import Memory
+from duckkb.ontology.validation import compile_rule
+from duckkb.operations.action import DESCRIBED, LIMITS
+from duckkb.operations.catalog import ACTIONS
+from duckkb.operations.dispatch import failure
+from duckkb.operations.response_types import ERROR
+from duckkb.types.errors import DuckkbError
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, commit, make_base, run_in
 
 CONFIG = (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.errors import DuckkbError
+from duckkb.types.errors import DuckkbError
 from tests.conftest import make_base, run_in
 from tests.fake_endpoint import FakeEndpoint
 

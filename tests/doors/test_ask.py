@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions.answering.ask import Answered, Declined, convert_answer_to_object
-from duckkb.actions.folder import OpenOptions
-from duckkb.actions.registry.offered import ACTIONS
 from duckkb.app.knowledge import KnowledgeBase
-from duckkb.caller import Caller
-from duckkb.errors import NotFound, Unavailable, UsageError
-from duckkb.messages import ChatEvent, ContentDelta, Finish, ReasoningDelta, Usage
-from duckkb.ontology.arguments import Parameters
+from duckkb.ontology.validation import Parameters
+from duckkb.operations.ask import Answered, Declined, convert_answer_to_object
+from duckkb.operations.catalog import ACTIONS
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.types.chat_messages import ChatEvent, ContentDelta, Finish, ReasoningDelta, Usage
+from duckkb.types.errors import NotFound, Unavailable, UsageError
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, Ran, commit, make_base, run_in
 from tests.fake_chat import FakeChat, chunks, delta, finish
 from tests.fakes import ScriptedChat

@@ -11,12 +11,11 @@ import numpy as np
 import psycopg
 import pytest
 
-from duckkb.errors import FilterError, StateError, Unavailable, UsageError
 from duckkb.tables import VectorTables, connect
-from duckkb.tables.asked import NeighbourSearch, check, unit
-from duckkb.tables.catalogue import find_table, pgvector
-from duckkb.tables.postgres import Postgres
-from duckkb.tables.statement import Statement
+from duckkb.tables.table_catalogue import find_table, pgvector
+from duckkb.tables.table_query import NeighbourSearch, Postgres, check, unit
+from duckkb.tables.table_search import Statement
+from duckkb.types.errors import FilterError, StateError, Unavailable, UsageError
 from tests.conftest import NOTES, ROOT, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fake_models import FakeModels

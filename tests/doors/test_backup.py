@@ -20,10 +20,9 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb import app, errors
-from duckkb.truth.backup import rebuild
-from duckkb.truth.commit import lock, protocol
-from duckkb.truth.git import bundle, run
+from duckkb import app
+from duckkb.storage import backup, base_lock, bundle, commit_protocol, git_process
+from duckkb.types import errors
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 pytestmark = pytest.mark.usefixtures("one_day")
@@ -261,7 +260,7 @@ def test_kx_11_git_takes_as_long_as_a_large_repository_takes(
     put(tmp_path / "bin/git", SLOW.format(git=shutil.which("git")).encode())
     (tmp_path / "bin/git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setattr(run, "SECONDS", 0.4)
+    monkeypatch.setattr(git_process, "SECONDS", 0.4)
     with duckkb.open(small) as kb:
         kb.backup(tmp_path / "b.zip")
     app.restore_backup(tmp_path / "b.zip", tmp_path / "back")
@@ -299,10 +298,12 @@ def test_kx_11_an_interrupted_write_is_finished_first_and_a_writer_is_waited_for
         if step.startswith("replace"):
             raise Stopped
 
-    with contextlib.suppress(Stopped), lock.exclusive(small, 1):
-        protocol.commit(small, [protocol.FileChange(path, hashlib.sha256(old).hexdigest(), new)], on_step=stop)
-    assert part.read_bytes() == old and protocol.is_pending(small)
-    with lock.exclusive(small, 1):
+    with contextlib.suppress(Stopped), base_lock.exclusive(small, 1):
+        commit_protocol.commit(
+            small, [commit_protocol.FileChange(path, hashlib.sha256(old).hexdigest(), new)], on_step=stop
+        )
+    assert part.read_bytes() == old and commit_protocol.is_pending(small)
+    with base_lock.exclusive(small, 1):
         ran = run_in(small, ["backup", "create", str(tmp_path / "no.zip"), "--lock-timeout", "0", "--json"])
         assert (ran.code, ran.error["code"]) == (1, "E_LOCKED")
     file, _ = backed_up(small, str(tmp_path / "b.zip"))
@@ -356,7 +357,7 @@ def test_kx_11_nothing_is_overwritten_without_force_and_the_old_folder_is_kept(
     del old["later.md"]
     assert walked(small) == old
     assert run_in(small, ["put", "Note", '{"id": "three"}']).code == 0
-    monkeypatch.setattr(rebuild, "_swap_names", lambda *_: False)  # as where a system exchanges no names
+    monkeypatch.setattr(backup, "_swap_names", lambda *_: False)  # as where a system exchanges no names
     again = Path(app.restore_backup(file, small, force=True)["before"])
     assert walked(small) == old and b'"three"' in b"".join(data for _, data in walked(again).values())
     (tmp_path / "empty").mkdir()
@@ -560,7 +561,7 @@ def test_kx_11_no_hook_filter_or_setting_of_the_user_runs(
 
 KILLED = """
 import os, signal, sys
-from duckkb.truth.backup import rebuild
+from duckkb.storage import backup as rebuild
 from duckkb import app
 at, count = int(sys.argv[1]), 0
 def step():
@@ -616,6 +617,6 @@ def test_kx_11_scheduler_status_says_what_works_in_the_background(small: Path) -
     assert run_in(small, ["index", "refresh"]).code == 0
     line = run_in(small, ["scheduler", "status"]).line
     assert (line["job"]["verb"], line["job"]["ended"], line["running"]) == ("refresh", "fresh", False)
-    with lock.exclusive(small, 1):
+    with base_lock.exclusive(small, 1):
         ran = run_in(small, ["scheduler", "status"])
         assert ran.code == 0 and ran.line["locked_by"] and ran.line["missing"] is None

@@ -12,8 +12,8 @@ pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 from starlette.testclient import TestClient
 
-from duckkb.serving.http.reaching import BelowPath
-from duckkb.serving.web import site
+from duckkb.server.application import BelowPath
+from duckkb.server.web import site
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.harness.reading_room import ADDRESS, OWN, Room, proof, room
 from tests.harness.servers import Server, ask, served

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.actions.registry.next_calls import with_calls_in_notices
-from duckkb.caller import Caller
-from duckkb.errors import Refused
+from duckkb.operations.dispatch import with_calls_in_notices
+from duckkb.types.errors import Refused
+from duckkb.types.request_context import Caller
 from tests.conftest import commit, make_base, run_in
 
 FILLER = "".join(f"Paragraph {number} tells of rivers and of stones.\n\n" for number in range(300))

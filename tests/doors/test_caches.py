@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import duckkb
-from duckkb.indexing.cache_format import encode
-from duckkb.indexing.cache_rows import vector_of
+from duckkb.index.cache_database import vector_of
+from duckkb.index.cache_parquet import encode
 from tests.conftest import commit, make_base, run_in
 from tests.harness.hostile.caches import rows_of
 

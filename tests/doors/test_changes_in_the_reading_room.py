@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 import duckkb
-from duckkb.serving.tenants import changing
+from duckkb.server import tenant_changes
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.doors.test_reading_room import EVIL, MARKDOWN
 from tests.harness.reading_room import OWN, Elements, Room, harmless, proof, room
@@ -105,7 +105,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def opened(base: Path) -> Iterator[Room]:
     with room(base) as found:
-        found.token = changing.add(base, "boss", role="admin")["token"]  # a base that has tenants lets in no other
+        found.token = tenant_changes.add(base, "boss", role="admin")[
+            "token"
+        ]  # a base that has tenants lets in no other
         yield found
 
 
@@ -191,7 +193,7 @@ def test_what_stands_in_a_change_stays_in_its_box(opened: Room) -> None:
 
 @pytest.mark.long
 def test_who_sees_a_part_reviews_that_part_and_cannot_tell_that_there_are_others(base: Path, opened: Room) -> None:
-    token = changing.add(base, "half", ["Note"])["token"]
+    token = tenant_changes.add(base, "half", ["Note"])["token"]
     git(base, "stash", "-q")
     main = git(base, "branch", "--show-current")
     for name, note in (("only-others", None), ("mixed", {"id": "n1", "title": "Mixed"})):
@@ -401,7 +403,7 @@ def test_a_record_is_made_and_deleted_by_proposals_and_takes_no_others_place(edi
 
 
 def test_a_viewer_may_not_edit(editing: Room) -> None:
-    token = changing.add(editing.served._open_base().root, "reader", ["Rule"])["token"]
+    token = tenant_changes.add(editing.served._open_base().root, "reader", ["Rule"])["token"]
     client = editing.signed_in(token)
     assert client.get("/web/edit", params={"type": "Rule", "id": "r1"}).status_code == 403
     assert "/web/edit" not in client.get("/web/record", params={"type": "Rule", "id": "r1"}).text
@@ -409,7 +411,7 @@ def test_a_viewer_may_not_edit(editing: Room) -> None:
 
 def test_an_editor_of_a_part_proposes_to_that_part_and_is_told_the_branch_alone(editing: Room) -> None:
     root = editing.served._open_base().root
-    client = editing.signed_in(changing.add(root, "writer", ["Rule"], "editor")["token"])
+    client = editing.signed_in(tenant_changes.add(root, "writer", ["Rule"], "editor")["token"])
     commits = [git(root, "rev-parse", "HEAD")[:12]]
     missing = client.get("/web/edit", params={"type": "Rule", "id": "nowhere"})
     unseen, unknown = (client.get("/web/edit", params={"type": name, "id": "s1"}) for name in ("Secret", "Nope"))
@@ -452,7 +454,7 @@ def stopped_merge(root: Path) -> Path:
 def merging(tmp_path: Path) -> Iterator[Room]:
     root = stopped_merge(tmp_path / "kb")
     with room(root) as found:
-        found.token = changing.add(root, "boss", role="admin")["token"]
+        found.token = tenant_changes.add(root, "boss", role="admin")["token"]
         yield found
 
 
@@ -551,7 +553,7 @@ def test_what_was_typed_for_a_conflict_that_changed_meanwhile_is_shown(merging: 
 def test_who_sees_a_part_settles_nothing_and_nobody_without_the_proof_of_the_page(merging: Room) -> None:
     root = merging.served._open_base().root
     etag, named = conflicts(merging.signed_in().get("/web/conflicts").text)["r1 grade"]
-    client = merging.signed_in(changing.add(root, "writer", ["Rule"], "editor")["token"])
+    client = merging.signed_in(tenant_changes.add(root, "writer", ["Rule"], "editor")["token"])
     sent = {"proof": proof(client, "/web/changes"), f"choose.{etag}": "ours", f"name.{etag}": named}
     assert client.get("/web/conflicts").status_code == 403
     assert client.post("/web/conflicts", data=sent, headers=OWN).status_code == 403

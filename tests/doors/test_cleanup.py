@@ -11,9 +11,9 @@ import pytest
 
 import duckkb
 from duckkb import config
-from duckkb.actions import caring
-from duckkb.errors import Unavailable, UsageError
-from duckkb.store.place import Place
+from duckkb.operations import maintenance
+from duckkb.store.cache_dirs import Place
+from duckkb.types.errors import Unavailable, UsageError
 from tests.conftest import NOTES, Ran, make_base, run_in
 
 LONG_AGO = (0, 0)
@@ -147,7 +147,7 @@ def test_a_limit_that_is_no_size_is_refused_and_a_base_that_is_none_too(user: Us
         ran = user.run("cleanup", "--limit", limit, "--json")
         assert (ran.code, ran.error["code"]) == (2, "E_USAGE"), limit
     with pytest.raises(UsageError):
-        caring.cleanup(notes, limit="")
+        maintenance.cleanup(notes, limit="")
     assert user.run("--kb", str(user.home / "nowhere"), "cleanup").code == 1
 
 
@@ -173,7 +173,7 @@ def test_a_base_that_is_open_answers_on_while_its_rows_go(user: User, monkeypatc
     monkeypatch.setenv("DUCKKB_CACHE_HOME", str(user.cache))
     with duckkb.open(root) as kb:
         before = kb.find("Note", "记录", limit=5)
-        assert caring.cleanup(root, limit=1).removed
+        assert maintenance.cleanup(root, limit=1).removed
         assert kb.find("Note", "记录", limit=5) == before
         kb.put("Note", {"id": "new", "text": "新的记录"})
         assert kb.find("Note", "新的", limit=5)[0].identity == "new"
@@ -201,5 +201,5 @@ def test_where_the_cache_folder_is_another_users_it_is_left_alone(
     owner = user.cache.stat().st_uid
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1, raising=False)
     with pytest.raises(Unavailable, match="another user"):
-        caring.cleanup(notes)
+        maintenance.cleanup(notes)
     assert (user.cache / "shared").is_dir()

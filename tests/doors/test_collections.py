@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import duckkb
-from duckkb.errors import DuckkbError
 from duckkb.ontology import names
+from duckkb.types.errors import DuckkbError
 from tests.conftest import Ran, commit, git, make_base, run_in, tree_bytes
 
 OWN = """\

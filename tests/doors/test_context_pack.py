@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 import duckkb
 from duckkb import app
-from duckkb.actions.answering.context_pack import convert_pack_to_object
-from duckkb.caller import Caller
-from duckkb.documents.chunks import estimate_tokens
-from duckkb.errors import DuckkbError, NotFound, Refused, UsageError
-from duckkb.review.provenance.citation import parse
+from duckkb.documents.document_chunks import estimate_tokens
+from duckkb.operations.context_pack import convert_pack_to_object
+from duckkb.review.history import parse
+from duckkb.types.errors import DuckkbError, NotFound, Refused, UsageError
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 WORDS = [

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import pytest
 
-from duckkb.actions import diffing
 from duckkb.app import diff
-from duckkb.truth.files.part import Lines
+from duckkb.operations import version_diff
+from duckkb.storage.part import Lines
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 _T = TypeVar("_T")
@@ -111,7 +111,7 @@ def _rows_made(run: Callable[[], _T]) -> tuple[int, _T]:
 
 
 def test_numbers_alone_are_those_of_the_difference_without_a_record_being_decoded(many: Path) -> None:
-    none, found = _rows_made(lambda: diffing.numbers(many, "few..many"))
+    none, found = _rows_made(lambda: version_diff.numbers(many, "few..many"))
     all_of_them, whole = _rows_made(lambda: diff(many, "few..many"))
     assert found.counts == whole.counts == {"Note": {"insert": 7, "update": 2980, "rename": 1, "delete": 3}}
     assert (found.parts, found.moved, found.respelled) == (whole.parts, len(whole.moves), whole.respelled)
@@ -138,7 +138,7 @@ def test_numbers_of_lines_that_are_no_plain_edit_are_those_of_the_difference(man
     if form == "moved":
         other.write_bytes(first)
     try:
-        told, whole = diffing.numbers(many), diff(many)
+        told, whole = version_diff.numbers(many), diff(many)
     finally:
         part.write_bytes(kept)
         other.unlink(missing_ok=True)

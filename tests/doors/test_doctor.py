@@ -22,10 +22,10 @@ from msgspec.structs import asdict
 import duckkb
 from duckkb import app
 from duckkb.cli.main import run
-from duckkb.review.health import machine as machine_checks
-from duckkb.review.health.check import Check, Look, Surroundings, Verdict, error, join_problems
-from duckkb.review.health.examine import CHECKS
-from duckkb.truth.commit import lock, protocol
+from duckkb.review import machine_health
+from duckkb.review.base_health import Check, Look, Surroundings, Verdict, error, join_problems
+from duckkb.review.health_checks import CHECKS
+from duckkb.storage import base_lock, commit_protocol
 from tests.conftest import commit, git, run_in, without_roots_rights
 from tests.fakes import FrozenClock, HashEmbedder
 from tests.harness.hostile.caches import rows_of
@@ -215,7 +215,9 @@ def _interrupt(root: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        protocol.commit(root, [protocol.FileChange(PART, None, _line(5, "sealed").encode())], on_step=stop)
+        commit_protocol.commit(
+            root, [commit_protocol.FileChange(PART, None, _line(5, "sealed").encode())], on_step=stop
+        )
 
 
 def _third_state(root: Path) -> None:
@@ -376,13 +378,13 @@ def test_an_extra_of_which_a_library_is_missing_is_not_installed(base: Path, mon
             raise metadata.PackageNotFoundError(name)
         return metadata.version(name)
 
-    monkeypatch.setattr(machine_checks, "version", version)
+    monkeypatch.setattr(machine_health, "version", version)
     told = look(base)["extra_ann"]
     assert told.status == "ok" and told.message.startswith("not installed (faiss-cpu is missing)"), told
 
 
 def test_a_lock_that_is_held_is_named_and_truth_is_not_read_meanwhile(base: Path) -> None:
-    with lock.exclusive(base, 5.0):
+    with base_lock.exclusive(base, 5.0):
         found = look(base)
     assert found["lock"].status == "warning"
     assert str(os.getpid()) in found["lock"].message
@@ -449,7 +451,7 @@ def test_a_forged_team_cache_is_told_on_a_machine_that_did_not_make_it(base: Pat
 
 
 def _forge(root: Path, kind: str) -> None:
-    from duckkb.indexing.cache_format import encode
+    from duckkb.index.cache_parquet import encode
 
     made = dict(zip(("tokens", "vector"), rows_of((root / TEAM).read_bytes()), strict=True))
     wrong = {"tokens": b"nothing of it", "vector": np.eye(16, dtype=np.float32)[3].tobytes()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.documents import passages
+from duckkb.documents import document_chunks
 from tests.conftest import Ran, commit, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint
 
@@ -137,8 +137,8 @@ def test_kx_06_a_chunk_is_shown_and_cited_without_what_stands_before_it_for_the_
     chunk = ground.run("get", uri).line["_chunk"]
     assert "porcelain" in chunk["text"] and chunk["text"] in text and "lanterns" not in chunk["text"]
     start = found["text"].index(chunk["text"])
-    assert chunk["text"].splitlines()[0] in text.splitlines()[passages.line_at(found, start) - 1]
-    step = passages.heading_path(found["text"], found["text"].index("porcelain"))
+    assert chunk["text"].splitlines()[0] in text.splitlines()[document_chunks.line_at(found, start) - 1]
+    step = document_chunks.heading_path(found["text"], found["text"].index("porcelain"))
     assert step == ["Lantern", "Step 7"]
     by_context = ground.run("find", "guide", "tools", "--match").line
     assert by_context["path"] == "repairs/long.md", "words find a document by what its folder is about"
@@ -170,6 +170,6 @@ def test_kx_06_code_is_cut_where_the_grammar_has_classes_and_functions(ground: G
 
 
 def test_page_and_line_of_a_place() -> None:
-    assert [passages.page([0, 10, 20], at) for at in (0, 9, 10, 25)] == [1, 1, 2, 3]
-    assert passages.page([], 5) is None
-    assert passages.line_at({"text": "a\nb\nc", "text_line": 4}, 4) == 6
+    assert [document_chunks.page([0, 10, 20], at) for at in (0, 9, 10, 25)] == [1, 1, 2, 3]
+    assert document_chunks.page([], 5) is None
+    assert document_chunks.line_at({"text": "a\nb\nc", "text_line": 4}, 4) == 6

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import NotFound
+from duckkb.types.errors import NotFound
 from tests.conftest import NOTES, Ran, commit, git, run_in
 
 FRONT = "---\nowner: mei\ntags: [a, b]\n---\n"

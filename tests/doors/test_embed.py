@@ -11,9 +11,9 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 
 import duckkb
-from duckkb.actions.folder import OpenOptions
 from duckkb.app.wiring import wire
-from duckkb.errors import UsageError
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.types.errors import UsageError
 from tests.conftest import NOTES, Ran, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint
 from tests.fakes import HashEmbedder

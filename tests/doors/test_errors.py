@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.codes import CODES
-from duckkb.truth.commit import lock
+from duckkb.storage import base_lock
+from duckkb.types.codes import CODES
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint
 from tests.harness.waiting import HANG_S
@@ -129,7 +129,7 @@ def test_xd_12_truth_that_cannot_be_read_or_written_now_is_1(base: Path, tmp_pat
     commit(base)
     git(base, "clone", "-q", str(base), str(root))
     put = ["put", "Note", '{"id": "new"}', "--json"]
-    with lock.exclusive(root, 5.0):
+    with base_lock.exclusive(root, 5.0):
         checked(run_in(root, [*put, "--lock-timeout", "0"]), 1, "E_LOCKED")
     merge = Path(git(root, "rev-parse", "--absolute-git-dir").strip()) / "MERGE_HEAD"
     merge.write_text(git(root, "rev-parse", "HEAD"))

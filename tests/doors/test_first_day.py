@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.review.health.examine import CHECKS
+from duckkb.review.health_checks import CHECKS
 from tests.conftest import NOTES, ROOT, Ran, commit, git, make_base, run_in
 from tests.doors.test_first_hour import leads_on
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from duckkb.actions import folder, forge
+from duckkb.operations import github_setup, lifecycle
 from tests.conftest import NOTES, ROOT, commit, git, make_base, run_in
 from tests.doors.shell import commands
 from tests.harness.forge_stage import ADDRESS, GH
@@ -241,8 +241,8 @@ def _installed(top: Path) -> set[str]:
 def test_a_workflow_installs_the_commit_that_this_copy_is_and_no_address_of_this_machine(
     note: str, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forge, "distribution", lambda _: SimpleNamespace(read_text=lambda _: note))
-    folder.init(tmp_path, github=True)
+    monkeypatch.setattr(github_setup, "distribution", lambda _: SimpleNamespace(read_text=lambda _: note))
+    lifecycle.init(tmp_path, github=True)
     assert _installed(tmp_path) == {f"duckkb @ {address}", f"duckkb[local] @ {address}"}
     assert "hunter2" not in "".join(path.read_text("utf-8") for path in (tmp_path / ".github").rglob("*.yml"))
 
@@ -250,9 +250,11 @@ def test_a_workflow_installs_the_commit_that_this_copy_is_and_no_address_of_this
 def test_where_no_address_is_known_a_step_of_its_own_fails_until_it_is_filled_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forge, "distribution", lambda _: SimpleNamespace(read_text=lambda _: _by_git("file:///srv/d")))
+    monkeypatch.setattr(
+        github_setup, "distribution", lambda _: SimpleNamespace(read_text=lambda _: _by_git("file:///srv/d"))
+    )
     git(tmp_path, "init", "-q", "-b", "main")
-    made = folder.init(tmp_path, github=True)
+    made = lifecycle.init(tmp_path, github=True)
     assert "duckkb init --github --install git+https://HOST/OWNER/duckkb@COMMIT" in made.notes[0]
     for name in ("check", "index", "review"):
         names = [step.get("name") for step in _steps(tmp_path, name)]
@@ -323,7 +325,7 @@ def test_another_address_takes_the_place_of_the_one_that_is_there_and_of_nothing
     ],
 )
 def test_no_secret_of_a_clone_and_no_command_comes_into_a_workflow(remote: str, url: str) -> None:
-    assert forge._convert_to_url(remote) == url
+    assert github_setup._convert_to_url(remote) == url
 
 
 def _comment(runner: _Runner, head: str, tmp_path: Path, sha: str = "") -> list[str]:

@@ -6,16 +6,16 @@ from pathlib import Path
 import click
 import pytest
 
-from duckkb.cli import formats
+from duckkb.cli import record_formats
 from duckkb.cli.main import VERBS
 from duckkb.cli.options import Format
-from duckkb.review.reports.formats import DIFF
+from duckkb.review.report_formats import DIFF
 from tests.conftest import NOTES, commit, make_base, run_in
 
 
 def _names(verb: str) -> tuple[str, ...]:
     (module,) = [one.module for one in VERBS if one.name == verb]
-    command: click.Command = getattr(import_module(f"duckkb.cli.verbs.{module}"), f"{verb}_command")
+    command: click.Command = getattr(import_module(f"duckkb.cli.{module}"), f"{verb}_command")
     (form,) = [one.type for one in command.params if isinstance(one.type, Format)]
     return tuple(form.choices)
 
@@ -51,7 +51,7 @@ def test_md_and_markdown_are_one_document_in_every_verb(edited: Path) -> None:
 
 
 def test_names_are_those_of_the_writers() -> None:
-    assert set(formats.FORMATS) == {"jsonl", "json", *formats.ROWS}
-    assert len({one.write for one in formats.ROWS.values()}) == len(formats.ROWS)
+    assert set(record_formats.FORMATS) == {"jsonl", "json", *record_formats.ROWS}
+    assert len({one.write for one in record_formats.ROWS.values()}) == len(record_formats.ROWS)
     assert len(set(DIFF.values())) == len(DIFF)
     assert set(_names("diff")) == {*DIFF, "csv", "table"}

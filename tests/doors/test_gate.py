@@ -12,8 +12,8 @@ import pytest
 import duckkb
 from duckkb import Fusion, config
 from duckkb.ontology.presets import presets
-from duckkb.queries import Mode
-from duckkb.settings import Environment
+from duckkb.types.queries import Mode
+from duckkb.types.settings import Environment
 from tests.conftest import make_base
 from tests.fakes import HashEmbedder
 

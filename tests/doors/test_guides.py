@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.codes import CODES
+from duckkb.types.codes import CODES
 from tests.conftest import ROOT
 from tests.doors.shell import page_blocks, run_blocks
 

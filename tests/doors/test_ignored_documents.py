@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from duckkb.documents.source import find_inner_path, is_document
+from duckkb.documents.document import find_inner_path, is_document
 from duckkb.ontology.model import DocumentSource, NodeType
-from duckkb.truth.files.document_parts import walk
-from duckkb.truth.files.ignored import IgnoreFiles, places_above
-from duckkb.truth.git import revisions
+from duckkb.storage import revisions
+from duckkb.storage.document_parts import IgnoreFiles, places_above, walk
 from tests.conftest import git, make_base, run_in
 
 NOTES = "global: {embedding_model: none}\nnodes:\n  Note: {identity: id, schema: {properties: {id: {type: string}}}}\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.review.impact.impact import ndcg, recall
+from duckkb.review.impact_report import ndcg, recall
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 QUESTIONS = """\

@@ -14,9 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from duckkb.actions.importing.column_types import ColumnTypes
-from duckkb.actions.importing.request import ImportRequest
-from duckkb.actions.importing.text_table import TextTable
+from duckkb.operations.source_files import ColumnTypes, ImportRequest, TextTable
 from tests.conftest import Run, commit, git
 from tests.harness.waiting import HANG_S
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from duckkb import config
-from duckkb.store import place
-from duckkb.store.base_store import BaseStore
-from duckkb.store.place import Place
+from duckkb.store import cache_dirs
+from duckkb.store.cache_dirs import Place
+from duckkb.store.stored_rows import BaseStore
 from tests.conftest import Ran, make_base, run_in, store_of, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fakes import HashEmbedder
@@ -351,7 +351,7 @@ def test_status_says_what_it_knows_of_a_large_base_and_null_where_it_does_not(ma
     assert ground.run("put", "Note", '{"id": "n7", "text": "short"}').code == 0
     assert known() == (0, "absent"), "a write knows what it changed"
     carried = ground.run("index", "status").line["chunks"]["Note"]
-    place.remove(store_of(ground.root))
+    cache_dirs.remove(store_of(ground.root))
     assert known() == (None, None)
     assert ground.run("index", "status").line["chunks"]["Note"] == carried < chunks
     part = next(path for path in (ground.root / "data").rglob("part_*.jsonl") if '"short"' in path.read_text("utf-8"))

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import Unavailable
 from duckkb.llm import chat_model, predict, read_registry, stream
 from duckkb.llm.loop import Harness, LoopResult, ToolLoop
-from duckkb.messages import ChatRequest, ContentDelta, Finish, Message, ToolSpec
 from duckkb.ports import ChatModel
+from duckkb.types.chat_messages import ChatRequest, ContentDelta, Finish, Message, ToolSpec
+from duckkb.types.errors import Unavailable
 from tests.conftest import NOTES, make_base
 from tests.fakes import calling
 from tests.harness.real_chat import CONTEXT, IS_HERE, TOOLS

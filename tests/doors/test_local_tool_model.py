@@ -9,7 +9,7 @@ import pytest
 
 import duckkb
 from duckkb.llm.loop import LoopResult, ToolLoop
-from duckkb.messages import Message
+from duckkb.types.chat_messages import Message
 from tests.conftest import NOTES, make_base
 from tests.harness.needle_model import IS_HERE, NeedleChat
 

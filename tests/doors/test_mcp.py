@@ -27,9 +27,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS
 
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.serving.mcp.brief import shorten_answer
-from duckkb.serving.mcp.tools import COMMON
+from duckkb.operations.catalog import ACTIONS
+from duckkb.server.mcp_answers import COMMON, shorten_answer
 from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in, tree_bytes
 from tests.harness.servers import PATIENT
 from tests.harness.waiting import HANG_S

@@ -11,7 +11,7 @@ import yaml
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
-from duckkb.serving.mcp.clients import CLIENTS
+from duckkb.server.serving import CLIENTS
 from tests.conftest import NOTES, make_base, run_in
 from tests.harness.waiting import HANG_S
 

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.serving.mcp.tools import COMMON
+from duckkb.operations.catalog import ACTIONS
+from duckkb.server.mcp_answers import COMMON
 from tests.conftest import NOTES, make_base
 from tests.doors.test_mcp import base as base
 from tests.doors.test_mcp import command, http

@@ -16,14 +16,12 @@ pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 import httpx2
 from mcp.server.connection import Connection
 
-from duckkb.actions.folder import OpenOptions
-from duckkb.caller import Caller
-from duckkb.serving.front import Asked, Front
-from duckkb.serving.mcp import resources
-from duckkb.serving.mcp.subscriptions import lifespan_of
-from duckkb.serving.served import Served
-from duckkb.serving.telemetry.noted import Noted
-from duckkb.serving.tenants import Denial
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.server import mcp_resources
+from duckkb.server.authentication import Denial, Noted
+from duckkb.server.dispatcher import Asked, Front, Served
+from duckkb.server.mcp_resources import lifespan_of
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.doors.test_mcp import Pipe, piped
 from tests.harness.servers import Server, served
@@ -246,7 +244,7 @@ def test_who_is_let_in_no_longer_is_told_nothing_and_who_reads_nothing_holds_nob
                 for id in ("n1", "n2"):
                     uri = f"duckkb://Note/{id}"
                     subscriptions.add(
-                        connection, uri, asked, resources.read_current_text(front.served, uri, Caller("ann"))
+                        connection, uri, asked, mcp_resources.read_current_text(front.served, uri, Caller("ann"))
                     )
             tenants[gone] = Denial(403, "E_DENIED", "disabled")
             for title in ("geese", "swans"):

@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
-from duckkb.actions.folder import OpenOptions
-from duckkb.caller import Caller
-from duckkb.errors import Refused
-from duckkb.serving.served import Served
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.server.dispatcher import Served
+from duckkb.types.errors import Refused
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
 from tests.doors.test_mcp import _START, Http, http
 from tests.doors.test_mcp import base as base

@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import duckkb
-from duckkb.actions.registry.run import failure
 from duckkb.app.knowledge import KnowledgeBase
-from duckkb.app.proposals import Proposals
-from duckkb.caller import Caller
-from duckkb.errors import DuckkbError, NotFound, Unavailable
-from duckkb.store import access_counts
+from duckkb.app.use_cases import Proposals
+from duckkb.operations.dispatch import failure
+from duckkb.store import store_database
+from duckkb.types.errors import DuckkbError, NotFound, Unavailable
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, CopyOf, commit, git, make_base, run_in, tree_bytes
 from tests.fakes import HashEmbedder
 from tests.harness.waiting import HANG_S
@@ -202,7 +202,7 @@ def test_kx_14_counts_that_cannot_be_kept_stop_no_search(
     assert memory(base, "mark-accessed", "a").line["accessed"] == 1
     (kept,) = (tmp_path / "state").rglob("*.sqlite3")
     assert b"ann" not in kept.read_bytes(), "hashes alone"
-    monkeypatch.setattr(access_counts, "_BUSY_S", 0.1)
+    monkeypatch.setattr(store_database, "_BUSY_S", 0.1)
     with closing(sqlite3.connect(kept, isolation_level=None)) as other, duckkb.open(base) as kb:
         other.execute("PRAGMA locking_mode=EXCLUSIVE")
         other.execute("BEGIN IMMEDIATE")

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb import errors
-from duckkb.store import place
+from duckkb.store import cache_dirs
+from duckkb.types import errors
 from tests.conftest import Ran, commit, make_base, run_in, tree_bytes
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.fakes import HashEmbedder
@@ -231,7 +231,7 @@ def test_models_side_by_side_the_api_migrates_and_goes_on_with_its_own_model(
 
 def test_models_side_by_side_never_push_the_old_vectors_out(ground: Ground, tmp_path: Path) -> None:
     home = Path(ground.env["DUCKKB_CACHE_HOME"])
-    limit = sum(place.size(home / name) for name in (place.BASES, place.SHARED)) + 10_000
+    limit = sum(cache_dirs.size(home / name) for name in (cache_dirs.BASES, cache_dirs.SHARED)) + 10_000
     folder = tmp_path / "state" / "duckkb"
     (folder / "settings.json").write_text(json.dumps({"cache_limit": limit}), "utf-8")
     before, asked = ground.models(), len(ground.old.asked)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions.folder import OpenOptions
 from duckkb.app import wiring
-from duckkb.errors import Unavailable, UsageError
 from duckkb.llm import predict
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.types.errors import Unavailable, UsageError
 from tests.conftest import NOTES, make_base, run_in
 from tests.fake_chat import USAGE, FakeChat
 from tests.fake_endpoint import Reply

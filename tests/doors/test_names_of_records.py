@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 import duckkb
-from duckkb.actions.folder import OpenOptions
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.caller import Caller
-from duckkb.serving.served import Served
+from duckkb.operations.catalog import ACTIONS
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.server.dispatcher import Served
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.doors.test_changes_in_the_reading_room import fields
 from tests.harness.reading_room import room

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 import duckkb
-from duckkb.entries import Fingerprint
-from duckkb.llm.providers.local import LocalE5
+from duckkb.llm.providers.offline_model import LocalE5
+from duckkb.types.records import Fingerprint
 from tests.conftest import NOTES, commit, git, make_base, run_in
 from tests.fakes import HashEmbedder
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.errors import Unavailable
+from duckkb.types.errors import Unavailable
 from tests.conftest import NOTES, make_base
 from tests.fakes import HashEmbedder
 

@@ -10,8 +10,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 import duckkb
-from duckkb.errors import FilterError
 from duckkb.ports import SqlLimits
+from duckkb.types.errors import FilterError
 from tests.conftest import make_base, run_in
 from tests.record_tables import RecordTables
 from tests.unit.test_condition_laws import CONDITIONS, FIELDS, FRAGMENTS, SHARED, THING, Case, _loaded

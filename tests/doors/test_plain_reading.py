@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duckkb
-from duckkb.actions.documents.searching import SearchOptions
-from duckkb.actions.registry.record_lines import hit_lines
-from duckkb.queries import FindResult
+from duckkb.operations.document_search import SearchOptions
+from duckkb.operations.record_lines import hit_lines
+from duckkb.types.queries import FindResult
 from tests.conftest import NOTES, make_base, run_in
 from tests.fakes import HashEmbedder
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.actions.branches import Proposing, Wish
 from duckkb.app import KnowledgeBase
-from duckkb.errors import Conflict
-from duckkb.review.propose import Remote, build_opening
+from duckkb.operations.git_branches import Proposing, Wish
+from duckkb.review.verdict import Remote, build_opening
+from duckkb.types.errors import Conflict
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 CONFIG = NOTES.replace(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duckkb
-from duckkb.errors import Refused, UsageError
-from duckkb.review.provenance.citation import Citation, parse
+from duckkb.review.history import Citation, parse
+from duckkb.types.errors import Refused, UsageError
 from tests.conftest import NOTES, Ran, commit, git, make_base, run_in
 
 TIME = "2026-11-01T00:00:00.000000Z"

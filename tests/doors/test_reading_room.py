@@ -13,10 +13,10 @@ import pytest
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 import duckkb
-from duckkb.caller import Caller
-from duckkb.serving.tenants import changing
-from duckkb.serving.web import drawing, site
-from duckkb.serving.web.words import LANGUAGES, words
+from duckkb.server import tenant_changes
+from duckkb.server.web import site, templates
+from duckkb.server.web.templates import LANGUAGES, words
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.harness.reading_room import OWN, Elements, Room, harmless, hits, proof, room, told
 
@@ -161,18 +161,18 @@ def test_pages_of_other_servers_may_ask_for_nothing_and_send_nothing(open_room: 
 def test_a_session_ends_with_its_token_by_the_next_request(tmp_path: Path) -> None:
     root = make_base(tmp_path / "kb", CONFIG)
     assert run_in(root, ["put", "Note", json.dumps({"id": "n1", "title": "ducks"})]).code == 0
-    tokens = {one: changing.add(root, one, ["Note"])["token"] for one in ("ann", "bo", "cy", "di")}
+    tokens = {one: tenant_changes.add(root, one, ["Note"])["token"] for one in ("ann", "bo", "cy", "di")}
     with room(root) as opened:
         clients = {one: opened.signed_in(token) for one, token in tokens.items()}
         assert all("ducks" in one.get("/web/search?q=ducks").text for one in clients.values())
-        changing.rotate(root, "ann")
-        changing.switch(root, "bo", disabled=True)
-        changing.remove(root, "cy")
-        changing.revoke(root, "di", ["Note"])
+        tenant_changes.rotate(root, "ann")
+        tenant_changes.switch(root, "bo", disabled=True)
+        tenant_changes.remove(root, "cy")
+        tenant_changes.revoke(root, "di", ["Note"])
         assert [clients[one].get("/web/search?q=ducks").status_code for one in ("ann", "bo", "cy")] == [303] * 3
         seen = clients["di"].get("/web/records")
         assert seen.status_code == 200 and "Note" not in Elements(seen.text).text
-        changing.switch(root, "bo", disabled=False)  # the session ended; it does not come back
+        tenant_changes.switch(root, "bo", disabled=False)  # the session ended; it does not come back
         assert clients["bo"].get("/web/search").status_code == 303
         assert opened.visitor().get("/web/open", params={"code": opened.sessions.code()}).status_code == 303
 
@@ -204,12 +204,12 @@ def test_every_answer_has_the_policy_and_no_page_is_kept(open_room: Room) -> Non
         assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == policy["form-action"] == "'self'"
         assert headers["x-content-type-options"] == "nosniff" and headers["cross-origin-opener-policy"] == "same-origin"
         assert headers["cache-control"] == "no-store", path
-    for name in drawing.files():
-        answer = client.get(drawing.static("/web", name))
-        assert "immutable" in answer.headers["cache-control"] and answer.content == drawing.files()[name]
-        held = client.get(drawing.static("/web", name), headers={"if-none-match": answer.headers["etag"]})
+    for name in templates.files():
+        answer = client.get(templates.static("/web", name))
+        assert "immutable" in answer.headers["cache-control"] and answer.content == templates.files()[name]
+        held = client.get(templates.static("/web", name), headers={"if-none-match": answer.headers["etag"]})
         assert held.status_code == 304 and not held.content
-    assert client.get(drawing.static("/web", "..%2Fsite.py")).status_code == 404
+    assert client.get(templates.static("/web", "..%2Fsite.py")).status_code == 404
 
 
 def test_search_shows_what_the_action_answers(base: Path, open_room: Room) -> None:
@@ -429,7 +429,7 @@ def test_a_long_field_is_shown_in_pieces(open_room: Room) -> None:
 
 def test_a_page_without_its_data_has_at_most_300_kb(open_room: Room) -> None:
     page = len(open_room.signed_in().get("/web/search?type=Note").content)
-    assert page + sum(map(len, drawing.files().values())) < 300_000
+    assert page + sum(map(len, templates.files().values())) < 300_000
 
 
 @pytest.mark.long
@@ -462,7 +462,7 @@ def test_what_a_tenant_may_not_see_and_what_there_is_not_are_the_same_page(tmp_p
         if has_secret:
             assert run_in(root, ["put", "Secret", json.dumps({"id": "s1", "text": f"ducks {NEVER}"})]).code == 0
         commit(root)
-        token = changing.add(root, "ann", ["Note"])["token"]
+        token = tenant_changes.add(root, "ann", ["Note"])["token"]
         with room(root) as opened:
             client = opened.signed_in(token)
             given = {"type": "Secret", "id": "s1", "q": "ducks", "name": "text"}
@@ -529,7 +529,7 @@ def test_every_catalogue_has_every_word_and_every_word_is_said() -> None:
         assert all(
             entry and all(entry.values()) if isinstance(entry, dict) else entry.strip() for entry in other.values()
         )
-    home = Path(drawing.__file__).parent
+    home = Path(templates.__file__).parent
     source = "\n".join(
         path.read_text("utf-8") for path in sorted(home.rglob("*")) if path.suffix in (".html", ".py", ".js")
     )

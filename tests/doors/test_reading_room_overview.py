@@ -16,11 +16,11 @@ import pytest
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 import duckkb
-from duckkb.caller import Caller
-from duckkb.errors import Refused
-from duckkb.rules import integrity
-from duckkb.serving.tenants import changing
-from duckkb.serving.web import plots
+from duckkb.engine import integrity
+from duckkb.server import tenant_changes
+from duckkb.server.web import base_pages
+from duckkb.types.errors import Refused
+from duckkb.types.request_context import Caller
 from tests.conftest import commit, make_base, run_in
 from tests.doors.test_reading_room import CONFIG, EVIL, NEVER
 from tests.harness.reading_room import OWN, Elements, Room, harmless, proof, room
@@ -169,7 +169,7 @@ def test_who_sees_a_part_is_told_of_that_part_and_not_of_the_past(base: Path, tm
     )
     assert hidden.replace("Secret", "Sicret") == none
     root = shutil.copytree(base, tmp_path / "kb")
-    token = str(changing.add(root, "bea", ["Note", "cites"])["token"])
+    token = str(tenant_changes.add(root, "bea", ["Note", "cites"])["token"])
     with room(root) as opened:
         client = opened.signed_in(token)
         for page in (
@@ -233,7 +233,7 @@ def test_a_state_is_looked_through_once_and_another_state_anew(
         return look(view, *given)
 
     with room(root) as opened:
-        monkeypatch.setattr("duckkb.review.check.findings.integrity.findings", counted)
+        monkeypatch.setattr("duckkb.review.change_findings.integrity.findings", counted)
 
         def found(*types: str) -> list[str]:
             who = Caller("t", "admin", frozenset(types) if types else None)
@@ -280,17 +280,17 @@ def test_one_type_and_a_hundred_are_drawn(tmp_path: Path) -> None:
 
 
 def test_areas_stand_upon_each_other_and_lines_break_where_nothing_is_known() -> None:
-    low, high = plots.areas(
-        [plots.Series("a", [10, 20, 0], 0), plots.Series("b", [30, 0, 40], 1)], ["x", "y", "z"]
+    low, high = base_pages.areas(
+        [base_pages.Series("a", [10, 20, 0], 0), base_pages.Series("b", [30, 0, 40], 1)], ["x", "y", "z"]
     ).series
 
     def heights(path: str) -> list[float]:
-        field = plots.HEIGHT - plots.TOP - plots.BOTTOM
+        field = base_pages.HEIGHT - base_pages.TOP - base_pages.BOTTOM
         ends = [float(point.split()[1]) for point in path.removeprefix("M").removesuffix(" Z").split(" L")]
-        return [round((plots.HEIGHT - plots.BOTTOM - y) / field * 40, 1) for y in ends]
+        return [round((base_pages.HEIGHT - base_pages.BOTTOM - y) / field * 40, 1) for y in ends]
 
     assert heights(low.path) == [10, 20, 0, 0, 0, 0] and heights(high.path) == [40, 20, 40, 0, 20, 10]
-    (line,) = plots.lines([plots.Series("c", [0.5, 1.0, None, 0.25], 0)], list("wxyz"), 1.0).series
+    (line,) = base_pages.lines([base_pages.Series("c", [0.5, 1.0, None, 0.25], 0)], list("wxyz"), 1.0).series
     assert (
         line.path.count("M") == 1
         and line.path.count("L") == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.review.reports.formats import CHECK, DIFF, REVIEW
+from duckkb.review.report_formats import CHECK, DIFF, REVIEW
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 LIMITED = NOTES.replace("title: {type: string}", "title: {type: string, maxLength: 40}")

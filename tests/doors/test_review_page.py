@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from duckkb.errors import Finding
-from duckkb.review.diff.model import (
+from duckkb.review.diff_model import (
     Diff,
     DiffOptions,
     FieldChange,
@@ -20,7 +19,8 @@ from duckkb.review.diff.model import (
     RecordChange,
     RecordPlace,
 )
-from duckkb.review.reports.formats import DIFF
+from duckkb.review.report_formats import DIFF
+from duckkb.types.errors import Finding
 from tests.browser import Page, browsing, wanted
 from tests.conftest import NOTES, commit, git, make_base, run_in
 

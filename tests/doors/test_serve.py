@@ -22,7 +22,7 @@ pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 import httpx2
 from jsonschema import Draft202012Validator
 
-from duckkb.actions.registry.offered import ACTIONS
+from duckkb.operations.catalog import ACTIONS
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint, Reply
 from tests.harness.servers import PATIENT, ask, served

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
-from duckkb.serving.mcp.brief import shorten_answer
+from duckkb.server.mcp_answers import shorten_answer
 from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
 from tests.harness.servers import Server, ask, served
 

@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 import duckkb
-from duckkb.engine.index.jobs import JobOptions
-from duckkb.errors import DuckkbError, StateError, Unavailable, UsageError
-from duckkb.indexing import shards
-from duckkb.indexing.cache_format import encode
-from duckkb.indexing.shards import Shard, ShardFile, number_of, plan_digest
+from duckkb.engine.index_jobs import JobOptions
+from duckkb.index import team_cache
+from duckkb.index.cache_parquet import encode
+from duckkb.index.team_cache import Shard, ShardFile, number_of, plan_digest
+from duckkb.types.errors import DuckkbError, StateError, Unavailable, UsageError
 from tests.conftest import ROOT, commit, git, make_base, run_in, tree_bytes, without_roots_rights
 from tests.doors.test_index_jobs import Ground, make, texts_of
 from tests.fakes import HashEmbedder
@@ -224,7 +224,7 @@ def test_one_process_makes_a_shard_and_another_says_so(base: Path, tmp_path: Pat
     path.unlink()
     file = ShardFile(tmp_path / "out", Shard(1, 1), path.name[-20:-8])
     with duckkb.open(base, embedder=HashEmbedder()) as kb:
-        with shards.open_partial_shard(file, {}, 0.0), pytest.raises(Unavailable) as busy:
+        with team_cache.open_partial_shard(file, {}, 0.0), pytest.raises(Unavailable) as busy:
             kb.index_build_shard(Shard(1, 1), tmp_path / "out")
         assert busy.value.code == "E_LOCKED"
         assert kb.index_build_shard(Shard(1, 1), tmp_path / "out").built.pending == 0
@@ -260,7 +260,7 @@ def test_a_folder_without_shards_and_shards_that_are_too_large_are_refused(base:
                 kb.index_adopt(folder)
             assert isinstance(refused.value, DuckkbError) and refused.value.exit_code == 1
     with pytest.raises(UsageError, match="a file may take") as refused:
-        shards.refuse_too_large(4, 1_000_000, 384)
+        team_cache.refuse_too_large(4, 1_000_000, 384)
     assert "--shards 16" in refused.value.suggestion
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.caller import Caller
+from duckkb.types.request_context import Caller
 from tests.conftest import commit, git, make_base, run_in
 from tests.doors.shell import run_script
 
@@ -68,7 +68,7 @@ FILTERS = [
 @pytest.mark.parametrize("slip", FILTERS)
 def test_a_filter_of_another_dialect_is_answered_with_one_that_works(base: Path, slip: str) -> None:
     with duckkb.open(base) as kb:
-        with pytest.raises(duckkb.errors.FilterError) as caught:
+        with pytest.raises(duckkb.types.errors.FilterError) as caught:
             kb.find("notes", where=slip)
         command = shlex.split(caught.value.suggestion)
         assert command[:4] == ["duckkb", "find", "notes", "-w"] and len(command) == 5
@@ -120,7 +120,7 @@ def test_operators_and_functions_that_a_statement_may_use_are_no_slips(base: Pat
     "slip", ["(vault.secret) IS NULL", "author = vault.secret", "(vault) IS NULL", "author = vault[1]"]
 )
 def test_what_cannot_be_a_text_is_not_advised_as_one(base: Path, slip: str) -> None:
-    with duckkb.open(base) as kb, pytest.raises(duckkb.errors.FilterError) as caught:
+    with duckkb.open(base) as kb, pytest.raises(duckkb.types.errors.FilterError) as caught:
         kb.find("notes", where=slip)
     assert "'vault'" not in caught.value.suggestion
 
@@ -634,7 +634,7 @@ def test_records_that_an_exclusion_skips_for_lack_of_the_field_are_counted(base:
 
 @pytest.mark.parametrize("name", ["path", "filepath", "filePath", "filename"])
 def test_an_action_takes_a_path_by_its_usual_names(name: str) -> None:
-    from duckkb.actions.vector_run import parse
+    from duckkb.operations.vector_store import parse
 
     for action in ("import_file", "set_database"):
         assert parse({"action": action, name: "a.txt"})[1] == {"path": "a.txt"}

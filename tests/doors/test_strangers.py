@@ -12,10 +12,9 @@ import pytest
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
-from duckkb.serving.strangers import Strangers
-from duckkb.serving.telemetry.noted import Noted
-from duckkb.serving.tenants import BearerTokens, Denial
-from duckkb.serving.tenants.files import TenantFiles
+from duckkb.server.authentication import BearerTokens, Denial, Noted
+from duckkb.server.server_log import Strangers
+from duckkb.server.tenant_files import TenantFiles
 from tests.conftest import NOTES, commit, make_base, run_in
 from tests.harness.servers import Server, ask, served
 

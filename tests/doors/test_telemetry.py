@@ -21,16 +21,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
-from duckkb.actions.folder import OpenOptions
-from duckkb.caller import Caller
-from duckkb.errors import NotFound
 from duckkb.llm.call_pool import CallPool, counts
-from duckkb.serving.pool.pool import Pool
-from duckkb.serving.served import Served
-from duckkb.serving.telemetry.facts import BaseFacts
-from duckkb.serving.telemetry.measures import Measures
-from duckkb.serving.telemetry.middleware import RequestLog, Telemetry, tenant_hash
-from duckkb.serving.telemetry.noted import get_notes
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.server.authentication import get_notes
+from duckkb.server.dispatcher import Served
+from duckkb.server.metrics import BaseFacts, Measures
+from duckkb.server.request_telemetry import RequestLog, Telemetry, tenant_hash
+from duckkb.server.worker_pool import Pool
+from duckkb.types.errors import NotFound
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, commit, git, make_base, run_in
 from tests.fake_models import FakeModels
 from tests.harness.servers import ask

@@ -17,12 +17,12 @@ from typing import Any
 import click
 import pytest
 
-from duckkb.caller import Caller
-from duckkb.cli.verbs.serving.tenant import tenant_command
-from duckkb.errors import UsageError
-from duckkb.serving.tenants import BearerTokens, Denial, bearer, changing
-from duckkb.serving.tenants import audit as audit_log
-from duckkb.serving.tenants.files import TenantFiles
+from duckkb.cli.tenant_commands import tenant_command
+from duckkb.server import authentication, tenant_changes
+from duckkb.server.authentication import BearerTokens, Denial, bearer
+from duckkb.server.tenant_files import TenantFiles
+from duckkb.types.errors import UsageError
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, Ran, make_base, run_in
 
 Tenant = Callable[..., Ran]
@@ -198,12 +198,12 @@ def test_kx_10_what_is_changed_holds_from_the_next_request_on(
     with monkeypatch.context() as patch:  # a file system whose times are too coarse to tell two changes apart
         patch.setattr(TenantFiles, "facts", lambda *_: now)
         for disabled, status in ((True, 403), (False, 200)):
-            changing.switch(notes, "bob", disabled=disabled)
+            tenant_changes.switch(notes, "bob", disabled=disabled)
             assert status_of(tokens, other) == status
     for number in range(150):
-        changing.switch(notes, "bob", disabled=number % 2 == 0)
+        tenant_changes.switch(notes, "bob", disabled=number % 2 == 0)
         assert status_of(tokens, other) == (403 if number % 2 == 0 else 200), number
-        token = changing.rotate(notes, "bob")["token"]
+        token = tenant_changes.rotate(notes, "bob")["token"]
         assert (status_of(tokens, other), status_of(tokens, token)) == (403, 403 if number % 2 == 0 else 200), number
         other = token
 
@@ -475,7 +475,7 @@ def test_kx_10_decisions_are_in_the_audit_log_and_tokens_are_not(
     log = Path(told["audit"])
     assert stat.S_IMODE(log.stat().st_mode) == 0o600 and log.is_relative_to(state)
     assert token not in log.read_text()
-    monkeypatch.setattr(audit_log, "_MOST_BYTES", 2_000)
+    monkeypatch.setattr(authentication, "_MOST_BYTES", 2_000)
     for number in range(60):
         tokens.audit("ann", "list", "allowed", f"{number}")
     files = sorted(log.parent.glob("*.audit.jsonl*"))

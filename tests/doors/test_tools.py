@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions.agents.toolbox import READS, shorten_answer
-from duckkb.actions.folder import OpenOptions
 from duckkb.app import KnowledgeBase
-from duckkb.caller import Caller
-from duckkb.errors import Refused, StateError, UsageError
 from duckkb.llm.loop import Harness, LoopResult, Ticket, Tool, ToolLoop
-from duckkb.messages import Message, ToolCall
+from duckkb.operations.agent_knowledge import READS, shorten_answer
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.types.chat_messages import Message, ToolCall
+from duckkb.types.errors import Refused, StateError, UsageError
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
 from tests.fakes import ScriptedChat, calling
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.truth.commit import lock
+from duckkb.storage import base_lock
 from tests.conftest import ROOT, Run, commit, git, make_base, run_in, tree_bytes
 
 LINE = b'{"__id":1,"id":"a","__created_at":"2026-01-02T00:00:00.000000Z","__updated_at":"2026-01-02T00:00:00.000000Z"}'
@@ -256,7 +256,7 @@ def test_the_repositorys_own_base_is_clean_and_its_cache_small() -> None:
 
 def test_status_names_at_once_who_writes(notes: Path, run: Run) -> None:
     run("put", "Note", '{"id": "a"}')
-    with duckkb.open(notes) as kb, lock.exclusive(notes, 5):
+    with duckkb.open(notes) as kb, base_lock.exclusive(notes, 5):
         said = run("status").line
         assert str(os.getpid()) in said["locked_by"]
         assert (said["records"], said["team_cache"], said["model"]) == (None, None, "none")

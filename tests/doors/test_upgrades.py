@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
 import duckkb
-from duckkb.actions.registry.offered import ACTIONS
 from duckkb.installed import current
-from duckkb.serving import preloading
-from duckkb.serving.mcp.tools import COMMON
+from duckkb.operations.catalog import ACTIONS
+from duckkb.server import dispatcher
+from duckkb.server.mcp_answers import COMMON
 from tests.conftest import NOTES, commit, git, make_base, run_in
 from tests.harness.servers import Server, ask, served
 
@@ -148,7 +148,7 @@ def test_what_a_served_module_imports_at_first_use_is_imported_before_that() -> 
     }  # fmt: skip
     lazy = set()
     home = Path(duckkb.__file__).parent
-    elsewhere = tuple(f"{name.removeprefix('duckkb.').replace('.', '/')}" for name in preloading.ELSEWHERE)
+    elsewhere = tuple(f"{name.removeprefix('duckkb.').replace('.', '/')}" for name in dispatcher.ELSEWHERE)
     for path in home.rglob("*.py"):
         if path.relative_to(home).as_posix().startswith(elsewhere):
             continue
@@ -157,4 +157,4 @@ def test_what_a_served_module_imports_at_first_use_is_imported_before_that() -> 
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 lazy |= {*names, node.module} if isinstance(node, ast.ImportFrom) and node.module else {*names}
     libraries = {name for name in lazy if name.partition(".")[0] not in others | sys.stdlib_module_names}
-    assert libraries - {*preloading.LIBRARIES} == set()
+    assert libraries - {*dispatcher.LIBRARIES} == set()

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.actions import vector_store
 from duckkb.app import KnowledgeBase
-from duckkb.errors import NotFound, Refused, StateError, Unavailable, UsageError
-from duckkb.indexing.chunk import chunk
+from duckkb.index.text_chunks import chunk
+from duckkb.operations import vector_store
+from duckkb.types.errors import NotFound, Refused, StateError, Unavailable, UsageError
 from tests.conftest import NOTES, Ran, git, make_base, run_in, tree_bytes, without_roots_rights
 from tests.fake_endpoint import FakeEndpoint
 from tests.fakes import HashEmbedder

@@ -9,7 +9,7 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 from duckkb.cli.main import run
-from duckkb.ontology import schema_cache
+from duckkb.ontology import json_schema
 
 _TRIED = """\
 global: {embedding_model: none}
@@ -45,8 +45,8 @@ def use_once() -> None:
         subprocess.run(["git", "init", "-q", os.environ["DUCKKB_KB"]], check=False)
         for args in _USES:
             assert run(args) == 0, args
-    schema_cache._known.clear()  # a machine of its own has found no schema sound yet, not even that of an edge without one
-    schema_cache.fresh()
+    json_schema._known.clear()  # a machine of its own has found no schema sound yet, not even that of an edge without one
+    json_schema.fresh()
     os.environ.clear()
     os.environ.update(before)
 

@@ -35,10 +35,10 @@ from typing import Any, NoReturn
 
 import duckkb
 from duckkb import config
-from duckkb.errors import Unavailable
-from duckkb.llm.providers.local import LocalE5
-from duckkb.serving.preloading import LIBRARIES
-from duckkb.serving.web import drawing
+from duckkb.llm.providers.offline_model import LocalE5
+from duckkb.server.dispatcher import LIBRARIES
+from duckkb.server.web import templates
+from duckkb.types.errors import Unavailable
 from tests.harness import one_day
 from tests.harness.first_use import in_large_pages, use_once
 from tests.harness.waiting import HANG_S
@@ -66,7 +66,7 @@ _LIBRARIES = (
     "uvicorn.lifespan.on",
 )
 _FLAGS = ("-I", "-P", "-B", "-X", "utf8")
-_PROGRAMS = ("duckkb.serving.pool.worker", "tests.harness.served_worlds", "tests.harness.mcp.fixtures")
+_PROGRAMS = ("duckkb.server.pool_worker", "tests.harness.served_worlds", "tests.harness.mcp.fixtures")
 _ASKING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _HEAD = 8
 _TURN = threading.Lock()  # of threads that want the first process
@@ -418,7 +418,7 @@ def _warm_up(place: str, model: bool) -> None:
         if not name.startswith("duckkb.integrations."):  # which import what is dear
             import_module(name)
     use_once()
-    drawing.load()
+    templates.load()
     subprocess.Popen = _starting(lambda: place)
     rjieba = import_module("rjieba")
     segmenter = rjieba.Jieba()  # reads a dictionary
@@ -499,17 +499,17 @@ def _take_streams(numbers: Sequence[int], streams: Sequence[int]) -> None:
 
 def command(*args: str) -> None:
     """The command line. It gets signals once it listens for them, not while the fork is set up."""
-    from duckkb import __main__ as line
+    from duckkb import __main__
 
-    listen = line.stop.listen
+    listen = __main__.terminal.listen
 
     def unblock() -> None:
         listen()
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ASKING)
 
-    line.stop.listen = unblock
+    __main__.terminal.listen = unblock
     sys.argv = ["duckkb", *args]
-    line.main()
+    __main__.main()
 
 
 def program(text: str, *args: str) -> None:

@@ -14,7 +14,7 @@ import sys
 from types import FrameType
 from typing import Any
 
-from duckkb import __main__ as line
+from duckkb import __main__
 
 _STATEMENT = dis.opmap["IMPORT_NAME"]
 _OF_IMPORTLIB = ("_find_and_load_unlocked", "_handle_fromlist")
@@ -45,10 +45,10 @@ def run(number: int, args: list[str]) -> None:
             os.write(2, b"\n" + json.dumps(from_c).encode())
         leave(code)
 
-    line.os._exit = report  # type: ignore[assignment]
+    __main__.os._exit = report  # type: ignore[assignment]
     sys.argv = ["duckkb", *args]
     sys.addaudithook(watch)
-    line.main()
+    __main__.main()
 
 
 if __name__ == "__main__":

@@ -11,9 +11,8 @@ from importlib.util import find_spec
 from itertools import groupby
 from typing import Any
 
-from duckkb.errors import Unavailable
-from duckkb.llm.failover import refuse_what_it_cannot
-from duckkb.messages import (
+from duckkb.llm.call_pool import refuse_what_it_cannot
+from duckkb.types.chat_messages import (
     ChatEvent,
     ChatRequest,
     ContentDelta,
@@ -23,7 +22,8 @@ from duckkb.messages import (
     ToolCall,
     ToolCallDone,
 )
-from duckkb.settings import ChatModelSettings
+from duckkb.types.errors import Unavailable
+from duckkb.types.settings import ChatModelSettings
 
 IS_HERE = find_spec("needle") is not None
 

@@ -9,17 +9,16 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from duckkb.actions.folder import OpenOptions
-from duckkb.serving.front import Front
-from duckkb.serving.http.application import application
-from duckkb.serving.http.entrance import Doors
-from duckkb.serving.mcp.mount import McpMount, SessionLimits
-from duckkb.serving.mcp.server import make
-from duckkb.serving.served import Served
-from duckkb.serving.strangers import Strangers
-from duckkb.serving.telemetry.measures import Measures
-from duckkb.serving.tenants import BearerTokens
-from duckkb.serving.web.sessions import Sessions
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.server.application import application
+from duckkb.server.authentication import BearerTokens
+from duckkb.server.dispatcher import Front, Served
+from duckkb.server.http_middleware import Doors
+from duckkb.server.mcp_server import make
+from duckkb.server.mcp_transports import McpMount, SessionLimits
+from duckkb.server.metrics import Measures
+from duckkb.server.server_log import Strangers
+from duckkb.server.web.page_request import Sessions
 
 ADDRESS = "http://127.0.0.1"
 OWN: Mapping[str, str] = {"origin": ADDRESS, "sec-fetch-site": "same-origin"}

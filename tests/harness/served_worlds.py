@@ -16,10 +16,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from duckkb.__main__ import main
-from duckkb.caller import Caller
-from duckkb.serving.pool import process, worker
-from duckkb.serving.served import Served
-from duckkb.serving.tenants import changing
+from duckkb.server import pool_worker, tenant_changes, worker_channel
+from duckkb.server.dispatcher import Served
+from duckkb.types.request_context import Caller
 from tests.fakes import HashEmbedder
 from tests.harness import forks, worlds
 from tests.harness.servers import Server, ask, served
@@ -66,8 +65,8 @@ def tokens_of(root: Path) -> dict[str, str]:
     """A viewer and an editor, who are granted also types that the base has not, or no longer."""
     tokens, granted = dict[str, str](), tuple(sorted(worlds.GRANTED))
     for role in ("viewer", "editor"):
-        tokens[role] = changing.add(root, role, (), role)["token"]  # type: ignore[arg-type]
-        changing._change(root, "grant", role, lambda all, id=role: replace(all[id], types=granted), 60)  # type: ignore[misc]
+        tokens[role] = tenant_changes.add(root, role, (), role)["token"]  # type: ignore[arg-type]
+        tenant_changes._change(root, "grant", role, lambda all, id=role: replace(all[id], types=granted), 60)  # type: ignore[misc]
     return tokens
 
 
@@ -106,8 +105,8 @@ def _serve() -> None:
     if os.environ.get(_LEFT_OUT):
         Served.run = leaving_out  # type: ignore[method-assign]
     if all(map(str.isdigit, sys.argv[1:])):
-        worker.main(sys.argv[1:])
-    process.PROGRAM = ("-m", "tests.harness.served_worlds")
+        pool_worker.main(sys.argv[1:])
+    worker_channel.PROGRAM = ("-m", "tests.harness.served_worlds")
     main()
 
 

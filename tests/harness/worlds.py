@@ -12,7 +12,7 @@ import pytest
 
 import duckkb
 from duckkb.app.knowledge import KnowledgeBase
-from duckkb.errors import DuckkbError
+from duckkb.types.errors import DuckkbError
 from tests.conftest import commit, make_base
 from tests.fakes import HashEmbedder
 

@@ -14,12 +14,10 @@ import pytest
 
 import duckkb
 from duckkb import config
-from duckkb.actions import branches
-from duckkb.actions.documents import collections
 from duckkb.engine import write
-from duckkb.errors import Conflict, Unavailable
-from duckkb.truth.commit import lock
-from duckkb.truth.git import git_changes
+from duckkb.operations import document_collections, git_branches
+from duckkb.storage import base_lock, git_changes
+from duckkb.types.errors import Conflict, Unavailable
 from tests.conftest import Ran, git, make_base, run_in
 from tests.harness.waiting import HANG_S
 
@@ -96,15 +94,15 @@ def outside_folder(base: Path, name: str) -> list[str]:
 def test_a_folder_outside_gets_no_name_while_somebody_writes_to_the_base(
     base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add, walk = outside_folder(base, "far"), collections.walk
+    add, walk = outside_folder(base, "far"), document_collections.walk
 
     with duckkb.open(base, lock_timeout=0) as kb, ExitStack() as held:
 
         def walk_and_wait(*given: Any) -> Any:
-            held.enter_context(lock.exclusive(base, 0))
+            held.enter_context(base_lock.exclusive(base, 0))
             return walk(*given)
 
-        monkeypatch.setattr(collections, "walk", walk_and_wait)
+        monkeypatch.setattr(document_collections, "walk", walk_and_wait)
         with pytest.raises(Unavailable) as caught:
             kb.documents.add(base.parent / "far")
     assert caught.value.code == "E_LOCKED"
@@ -175,7 +173,7 @@ def test_git_install_waits_for_another_git_that_changes_the_settings(
 
     monkeypatch.setattr(git_changes.time, "sleep", let_go)
     held.touch()
-    branches.git_install(base)
+    git_branches.git_install(base)
     assert len(waits) == 1
     assert run_in(base, ["git", "install", "--check"]).code == 0
 
@@ -185,7 +183,7 @@ def test_git_install_names_a_lock_of_git_that_nobody_takes_away(base: Path, monk
     held = base / ".git" / "config.lock"
     held.touch()
     with pytest.raises(Unavailable) as caught:
-        branches.git_install(base)
+        git_branches.git_install(base)
     assert caught.value.code == "E_LOCKED" and str(held) in caught.value.message
 
 

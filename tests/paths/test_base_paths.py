@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.errors import Conflict, InvalidRecord, NotFound, Unavailable, UsageError
+from duckkb.types.errors import Conflict, InvalidRecord, NotFound, Unavailable, UsageError
 from tests.conftest import NOTES, commit, git, make_base, tree_bytes
 from tests.fakes import FrozenClock, HashEmbedder
 from tests.harness.waiting import HANG_S

@@ -7,7 +7,7 @@ import pytest
 
 import duckkb
 from duckkb.app.knowledge import KnowledgeBase
-from duckkb.errors import InvalidRecord, Refused
+from duckkb.types.errors import InvalidRecord, Refused
 
 LONGEST = 4096
 CONFIG = f"""

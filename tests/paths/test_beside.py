@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.engine import beside
+from duckkb.engine import text_vectors
 from tests.conftest import make_base, store_of
 from tests.fakes import HashEmbedder
 
@@ -69,8 +69,8 @@ def _forget_lanes(root: Path) -> Path:
 def test_a_child_makes_the_vectors_of_a_first_hybrid_search(
     base: Path, fate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beside, "MANY", 1)
-    monkeypatch.setattr(beside, "_count_cores", lambda: 2)
+    monkeypatch.setattr(text_vectors, "MANY", 1)
+    monkeypatch.setattr(text_vectors, "_count_cores", lambda: 2)
     expected = _answers(base, command=False)
     lanes, children, fork = _forget_lanes(base), list[int](), os.fork
 
@@ -94,12 +94,12 @@ def test_a_child_makes_the_vectors_of_a_first_hybrid_search(
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no children here")
 def test_the_vectors_are_those_that_the_child_made(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(beside, "MANY", 1)
-    monkeypatch.setattr(beside, "_count_cores", lambda: 2)
+    monkeypatch.setattr(text_vectors, "MANY", 1)
+    monkeypatch.setattr(text_vectors, "_count_cores", lambda: 2)
     lanes = _forget_lanes(base)
     with duckkb.open(base, embedder=HashEmbedder(), command=True) as kb:
         kinds = [kb._base.ontology.nodes["Note"]]
-        with beside.vectors_made_beside(kb._base, kinds):
+        with text_vectors.vectors_made_beside(kb._base, kinds):
             pass
         made = (lanes / "vectors" / "meta.json").read_bytes()
         kb.find("Note", QUESTIONS[0], mode="hybrid")

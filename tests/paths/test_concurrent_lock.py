@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import duckkb
-from duckkb.truth.commit import protocol
+from duckkb.storage import commit_protocol
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 WRITERS, ROUNDS, READERS = 4, 10, 2
@@ -15,7 +15,7 @@ PARTS = ["data/nodes/note/20260101/part_000.jsonl", "data/edges/cites/20260101/p
 COUNT = """
 import sys
 from pathlib import Path
-from duckkb.truth.commit import lock
+from duckkb.storage import base_lock as lock
 root, rounds = Path(sys.argv[1]), int(sys.argv[2])
 for _ in range(rounds):
     with lock.exclusive(root, 60):
@@ -29,7 +29,7 @@ for _ in range(rounds):
 WRITE = """
 import hashlib, sys
 from pathlib import Path
-from duckkb.truth.commit import protocol
+from duckkb.storage import commit_protocol as protocol
 root, rounds, parts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 for _ in range(rounds):
     with protocol.lock_for_writing(root, 60):
@@ -44,7 +44,7 @@ WRITE_AND_SAY = WRITE + "    print(number, flush=True)\n"
 READ = """
 import sys
 from pathlib import Path
-from duckkb.truth.commit import protocol
+from duckkb.storage import commit_protocol as protocol
 root, last, parts = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 number, before = -1, -1
 while number < last:
@@ -71,15 +71,15 @@ def test_dk_17_no_increment_under_the_exclusive_lock_is_lost(tmp_path: Path) -> 
 
 
 def test_dk_17_readers_never_see_two_generations_mixed(tmp_path: Path) -> None:
-    first = [protocol.FileChange(path, None, b"0\n") for path in PARTS]
-    protocol.commit(tmp_path, first)
+    first = [commit_protocol.FileChange(path, None, b"0\n") for path in PARTS]
+    commit_protocol.commit(tmp_path, first)
     writers = [start(WRITE, tmp_path, ROUNDS, *PARTS) for _ in range(WRITERS)]
     readers = [start(READ, tmp_path, WRITERS * ROUNDS, *PARTS) for _ in range(READERS)]
     assert [process.wait() for process in writers + readers] == [0] * (WRITERS + READERS)
 
 
 def test_dk_15_writers_killed_at_any_moment_lose_no_acknowledged_write(tmp_path: Path) -> None:
-    protocol.commit(tmp_path, [protocol.FileChange(path, None, b"0\n") for path in PARTS])
+    commit_protocol.commit(tmp_path, [commit_protocol.FileChange(path, None, b"0\n") for path in PARTS])
     acknowledged = 0
     for _ in range(5):
         writer = subprocess.Popen(
@@ -93,7 +93,7 @@ def test_dk_15_writers_killed_at_any_moment_lose_no_acknowledged_write(tmp_path:
         writer.kill()
         rest = writer.communicate()[0].split()
         acknowledged = int(rest[-1]) if rest else acknowledged
-        with protocol.lock_for_reading(tmp_path, 10):
+        with commit_protocol.lock_for_reading(tmp_path, 10):
             found = [(tmp_path / path).read_bytes() for path in PARTS]
         assert found[0] == found[1]
         assert int(found[0].split()[0]) in (acknowledged, acknowledged + 1)

@@ -7,7 +7,7 @@ import pytest
 
 import duckkb
 from duckkb.app.knowledge import KnowledgeBase
-from duckkb.errors import Conflict, NotFound, Refused
+from duckkb.types.errors import Conflict, NotFound, Refused
 
 CONFIG = """
 global: {embedding_model: none}

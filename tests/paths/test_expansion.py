@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import duckkb
 from duckkb import Expansion
-from duckkb.search.ranking import feedback
+from duckkb.engine.rank_fusion import feedback
 from tests.conftest import make_base
 from tests.fakes import FrozenClock, HashEmbedder
 

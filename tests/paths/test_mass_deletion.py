@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from duckkb.actions.registry.offered import ACTIONS
 from duckkb.cli.main import VERBS, duckkb
+from duckkb.operations.catalog import ACTIONS
 from tests.conftest import NOTES, commit, git, make_base, run_in, tree_bytes
 
 ALL = [f"n{number:02}" for number in range(80)]

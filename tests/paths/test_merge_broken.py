@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from duckkb import config
-from duckkb.store.base_store import BaseStore
-from duckkb.store.place import Place
+from duckkb.store.cache_dirs import Place
+from duckkb.store.stored_rows import BaseStore
 from tests.conftest import Ran, commit, git, make_base, run_in
 
 pytestmark = pytest.mark.usefixtures("one_day")

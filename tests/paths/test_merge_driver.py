@@ -229,7 +229,7 @@ def test_diff_shows_fields_and_falls_back_to_lines(base: Path) -> None:
 
 
 def test_the_driver_imports_the_standard_library_and_its_values_alone() -> None:
-    code = "import sys; before = {*sys.modules}; import duckkb.cli.git_driver, duckkb.truth.merge.table_merge as m;"
+    code = "import sys; before = {*sys.modules}; import duckkb.cli.git_driver, duckkb.storage.table_merge as m;"
     code += "m.merge_table({}, {}, {}, None);"
     code += "print(*{name.partition('.')[0] for name in {*sys.modules} - before} - sys.stdlib_module_names)"
     done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True)

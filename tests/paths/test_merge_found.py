@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from duckkb.truth.layout import EMPTIED
+from duckkb.storage.layout import EMPTIED
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 DAY = "2026-01-05T00:00:00.000000Z"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import StateError
+from duckkb.types.errors import StateError
 from tests.conftest import commit, git, make_base
 from tests.fakes import HashEmbedder
 

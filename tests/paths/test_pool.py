@@ -19,16 +19,15 @@ from typing import Any
 
 import pytest
 
-from duckkb.actions.folder import OpenOptions
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.run import failure
-from duckkb.caller import Caller
-from duckkb.errors import DuckkbError, Unavailable
-from duckkb.serving.pool import pool as pools
-from duckkb.serving.pool import process
-from duckkb.serving.pool.pool import Pool
-from duckkb.serving.served import Served
-from duckkb.truth.commit import lock
+from duckkb.operations.catalog import ACTIONS
+from duckkb.operations.dispatch import failure
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.server import worker_channel, worker_pool
+from duckkb.server.dispatcher import Served
+from duckkb.server.worker_pool import Pool
+from duckkb.storage import base_lock
+from duckkb.types.errors import DuckkbError, Unavailable
+from duckkb.types.request_context import Caller
 from tests.conftest import ROOT, commit, make_base
 from tests.doors.test_actions import ASKED, FORBIDDEN, REFUSED, WRITES
 from tests.doors.test_actions import base as actions_base
@@ -212,7 +211,7 @@ def test_a_writer_that_is_killed_says_what_is_not_known_and_stops_no_reader(root
     put: Given = {"type": "Note", "records": {"id": "n1", "n": 1000}}
     with pool_of(root) as pool, ThreadPoolExecutor(1) as threads:
         pool.run("put", put | {"dry_run": True}, _EVERYBODY)
-        with lock.exclusive(root, 1.0):
+        with base_lock.exclusive(root, 1.0):
             writing = threads.submit(pool.run, "put", put, _EVERYBODY)
             wait_until(lambda: pool.measures()["writer"]["busy"] == 1)
             assert pool.run("get", {"type": "Note", "identity": "n1"}, _EVERYBODY)["n"] == 1
@@ -246,7 +245,7 @@ def test_where_no_worker_comes_up_it_is_said_until_one_does(root: Path, monkeypa
 
 @pytest.mark.long
 def test_a_worker_that_hangs_is_replaced(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "SILENT_S", 3.0)
+    monkeypatch.setattr(worker_channel, "SILENT_S", 3.0)
     with pool_of(root, readers=1) as pool, ThreadPoolExecutor(1) as threads:
         asked = threads.submit(pool.run, "sql", {"statement": _LONG, "timeout": 3600}, _EVERYBODY)
         wait_until(
@@ -262,8 +261,8 @@ def test_a_worker_that_hangs_is_replaced(root: Path, monkeypatch: pytest.MonkeyP
 
 _SLOW = """
 import sys, time
-from duckkb.serving.pool import worker
-from duckkb.serving.served import Served
+from duckkb.server import pool_worker as worker
+from duckkb.server.dispatcher import Served
 Served.name = property(lambda self: time.sleep(5) or "kb")
 worker.main(sys.argv[1:])
 """
@@ -273,21 +272,21 @@ worker.main(sys.argv[1:])
 def test_a_worker_that_hangs_before_it_is_ready_is_replaced_and_one_that_opens_for_long_is_not(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "SILENT_S", 3.0)
-    monkeypatch.setattr(process, "PROGRAM", ("-c", "import time; time.sleep(600)"))
+    monkeypatch.setattr(worker_channel, "SILENT_S", 3.0)
+    monkeypatch.setattr(worker_channel, "PROGRAM", ("-c", "import time; time.sleep(600)"))
     with closing(Pool(root, OpenOptions(), 1)) as pool, ThreadPoolExecutor(1) as threads:
         asked = threads.submit(pool.run, "types", {}, _EVERYBODY)
         wait_until(lambda: pool.measures()["readers"]["restarts"] > 0)
-        monkeypatch.setattr(process, "PROGRAM", ("-c", _SLOW))
+        monkeypatch.setattr(worker_channel, "PROGRAM", ("-c", _SLOW))
         assert asked.result(HANG_S)["types"]
 
 
 _FRONT = """
 import socket, sys, threading, time
 from tests.harness.waiting import wait_until
-from duckkb.actions.folder import OpenOptions
-from duckkb.caller import Caller
-from duckkb.serving.pool.pool import Pool
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.types.request_context import Caller
+from duckkb.server.worker_pool import Pool
 listening = socket.create_server(("127.0.0.1", 0))
 listening.set_inheritable(True)
 pool = Pool(sys.argv[1], OpenOptions(), 2)
@@ -321,7 +320,7 @@ def test_workers_have_nothing_of_a_server_and_end_with_it_however_it_ends(root: 
         assert len(pids) == 3
         # Not counted: a worker that starts the process of a statement has a pair of its own with it.
         held = [_sockets(pid) for pid in (front.pid, *pids)]
-        assert all(len(one) > process.CHANNELS for one in held), held
+        assert all(len(one) > worker_channel.CHANNELS for one in held), held
         assert not any(one & other for one, other in itertools.combinations(held, 2)), held
     finally:
         front.kill()
@@ -333,12 +332,12 @@ def test_workers_have_nothing_of_a_server_and_end_with_it_however_it_ends(root: 
 
 @pytest.mark.long
 def test_closing_lets_what_is_under_way_end_and_takes_nothing_more(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "CHANNELS", 2)
-    for module in (process, pools):  # on a busy machine statements take longer
+    monkeypatch.setattr(worker_channel, "CHANNELS", 2)
+    for module in (worker_channel, worker_pool):  # on a busy machine statements take longer
         monkeypatch.setattr(module, "LAST_ANSWERS_S", HANG_S)
     with pool_of(root, readers=1) as pool, ThreadPoolExecutor(4) as threads:
         pids = pool.pids()["readers"]
-        asked = range(process.CHANNELS)
+        asked = range(worker_channel.CHANNELS)
         under_way = [threads.submit(pool.run, "sql", {"statement": _PAIRS}, _EVERYBODY) for _ in asked]
         wait_until(lambda: pool.measures()["readers"]["busy"] == len(under_way))
         waiting = threads.submit(pool.run, "types", {}, _EVERYBODY)

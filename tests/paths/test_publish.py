@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from duckkb import app
-from duckkb.errors import Conflict, DuckkbError, Refused, StateError
+from duckkb.types.errors import Conflict, DuckkbError, Refused, StateError
 from tests.conftest import commit, git, make_base, run_in
 from tests.fakes import HashEmbedder
 from tests.harness.postgres import running, shared
@@ -251,7 +251,7 @@ def assert_as_built_pending(root: Path, url: str) -> None:
 def test_of_two_publishers_one_wins_and_the_other_is_told(
     base: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from duckkb.lanes.targets.postgres.target import PostgresTarget
+    from duckkb.databases.postgres_target import PostgresTarget
 
     put(base, note(1))
     publish(base, url)
@@ -284,7 +284,7 @@ def test_a_reader_is_answered_whose_build_is_replaced_before_it_reads_anything(
 ) -> None:
     put(base, note(1))
     publish(base, url)
-    from duckkb.lanes.targets.postgres.target import PostgresTarget
+    from duckkb.databases.postgres_target import PostgresTarget
 
     named = PostgresTarget._find_publication
     replaced = []
@@ -304,7 +304,7 @@ def test_a_reader_is_answered_whose_build_is_replaced_before_it_reads_anything(
 
 
 def test_what_an_address_says_beside_the_place_holds(url: str) -> None:
-    from duckkb.lanes.targets.postgres.connecting import Address, open_connection
+    from duckkb.databases.postgres_connection import Address, open_connection
 
     address = Address.parse(f"{url}{'&' if '?' in url else '?'}options=-c%20work_mem%3D7MB")
     with open_connection(address) as connection:
@@ -316,7 +316,7 @@ def test_what_an_address_says_beside_the_place_holds(url: str) -> None:
 def test_readers_are_answered_while_a_publisher_is_at_work(
     base: Path, url: str, monkeypatch: pytest.MonkeyPatch, full: bool
 ) -> None:
-    from duckkb.lanes.targets.postgres.loading import Loading
+    from duckkb.databases.postgres_rows import Loading
 
     put(base, note(1))
     publish(base, url)

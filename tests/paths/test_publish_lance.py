@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from duckkb import app
-from duckkb.errors import Conflict, DuckkbError, StateError, UsageError
+from duckkb.types.errors import Conflict, DuckkbError, StateError, UsageError
 from tests.conftest import commit, git, make_base
 from tests.fakes import HashEmbedder
 from tests.harness.publishing.contents import contents
@@ -37,8 +37,8 @@ def url(tmp_path: Path) -> str:
 
 
 def store(url: str) -> Any:
-    from duckkb.lanes.targets.lance.address import LanceAddress
-    from duckkb.lanes.targets.lance.store import Store
+    from duckkb.databases.lance_tables import Store
+    from duckkb.types.database_urls import LanceAddress
 
     return Store(LanceAddress.parse(url))
 
@@ -69,7 +69,7 @@ def texts(root: Path, url: str, question: str = "river") -> list[Any]:
 def test_of_publishers_at_once_one_wins_and_the_others_are_told(
     base: Path, url: str, monkeypatch: pytest.MonkeyPatch, round_: int
 ) -> None:
-    from duckkb.lanes.targets.lance.target import LanceTarget
+    from duckkb.databases.lance_target import LanceTarget
 
     put(base, note(1), note(2), edges=({"from": "n1", "to": "n2"},))
     publish(base, url)
@@ -104,13 +104,13 @@ def test_a_publication_that_comes_between_reading_and_writing_is_not_lost(
     base: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever a publisher reads of what is there, another one publishes right before, or right after."""
-    from duckkb.lanes.targets.lance import target as targets
+    from duckkb.databases import lance_target
 
     put(base, note(1))
     publish(base, url)
     first = put(base, note(2))
     second = put(base, note(3))
-    row = targets.Store.read_number_and_head
+    row = lance_target.Store.read_number_and_head
     for between in range(4):
         monkeypatch.undo()
         publish(base, url, ref=f"{first}~1", rewind=True)
@@ -119,11 +119,11 @@ def test_a_publication_that_comes_between_reading_and_writing_is_not_lost(
         def numbered(self: Any, between: int = between, read: "list[bool]" = read) -> Any:
             read.append(True)
             if len(read) == between + 1:
-                monkeypatch.setattr(targets.Store, "read_number_and_head", row)
+                monkeypatch.setattr(lance_target.Store, "read_number_and_head", row)
                 publish(base, url, ref=second)
             return row(self)
 
-        monkeypatch.setattr(targets.Store, "read_number_and_head", numbered)
+        monkeypatch.setattr(lance_target.Store, "read_number_and_head", numbered)
         try:
             publish(base, url, ref=first)
         except Conflict as problem:
@@ -185,10 +185,10 @@ def test_so_many_publications_stay_and_what_they_alone_held_goes(base: Path, url
 def test_many_deltas_are_put_together_and_stay_what_a_build_is(base: Path, url: str, monkeypatch: Any) -> None:
     import lancedb
 
-    from duckkb.lanes.targets.lance import store as stores
+    from duckkb.databases import lance_tables
 
-    monkeypatch.setattr(stores, "_CHANGES", 4)
-    monkeypatch.setattr(stores, "_SPARE", timedelta(seconds=0.5))
+    monkeypatch.setattr(lance_tables, "_CHANGES", 4)
+    monkeypatch.setattr(lance_tables, "_SPARE", timedelta(seconds=0.5))
     put(base, *(note(number) for number in range(6)), edges=({"from": "n1", "to": "n2"},))
     kept = f"{url}?keep=3"
     publish(base, kept)
@@ -209,7 +209,7 @@ def test_many_deltas_are_put_together_and_stay_what_a_build_is(base: Path, url: 
 def test_what_was_changed_behind_its_back_is_told(base: Path, url: str) -> None:
     import lancedb
 
-    from duckkb.lanes.targets.lance.store import Head
+    from duckkb.databases.lance_tables import Head
 
     put(base, note(1, "river"), note(2, "fish swim"))
     publish(base, url)

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from duckkb import app
-from duckkb.errors import Unavailable, UsageError
-from duckkb.lanes.targets.postgres.connecting import Address
+from duckkb.databases.postgres_connection import Address
+from duckkb.types.errors import Unavailable, UsageError
 from tests.conftest import commit, git, make_base, run_in
 from tests.harness.postgres import PASSWORD, shared
 
@@ -115,8 +115,8 @@ def test_configurations_and_identities_that_a_clone_takes_are_published(tmp_path
 def test_a_command_says_what_the_database_says_in_its_own_words(tmp_path: Path, url: str) -> None:
     root = made(tmp_path, CONFIG, Note=[{"id": "a", "text": "river"}])
     assert run_in(root, ["publish", "--to", url]).code == 0
-    from duckkb.actions.folder import OpenOptions
-    from duckkb.app.published import PublishedKnowledgeBase
+    from duckkb.app.published_knowledge import PublishedKnowledgeBase
+    from duckkb.operations.lifecycle import OpenOptions
 
     kb = PublishedKnowledgeBase(root, OpenOptions(backend=url, command=True))
     with psycopg.connect(url, autocommit=True) as other:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import duckkb
 from duckkb import config
 from duckkb.engine.base import Base
-from duckkb.engine.observed import Observed
-from duckkb.errors import DuckkbError
-from duckkb.store.base_store import BaseStore
-from duckkb.store.place import Place
-from duckkb.truth.files import part
+from duckkb.engine.field_statistics import Observed
+from duckkb.storage import part
+from duckkb.store.cache_dirs import Place
+from duckkb.store.stored_rows import BaseStore
+from duckkb.types.errors import DuckkbError
 from tests.conftest import make_base
 
 ALWAYS = "global: {embedding_model: none}\nsnapshot: {min_bytes: 0}\n"

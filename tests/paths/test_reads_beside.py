@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.actions import asking, reading
-from duckkb.caller import Caller
 from duckkb.engine.base import Base
-from duckkb.errors import FilterError
-from duckkb.queries import LexicalQuery
+from duckkb.operations import record_lookup, record_search
+from duckkb.types.errors import FilterError
+from duckkb.types.queries import LexicalQuery
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, make_base
 from tests.fakes import HashEmbedder
 from tests.harness.waiting import HANG_S
@@ -81,11 +81,14 @@ def test_one_loaded_base_answers_threads_side_by_side(many: Path, often: None) -
     with duckkb.open(many) as kb:
         base = kb._base
         asks: list[Callable[[], Any]] = [
-            *(lambda word=word: asking.find(base, "Note", word, mode="match", explain=True) for word in WORDS),
-            *(lambda one=one: asking.find(base, "Note", f'"the {one}"', mode="match") for one in WORDS),
-            *(lambda size=size: asking.find(base, "Note", where=f"size > {size}", limit=3) for size in range(20)),
-            lambda: reading.export(base, "Note"),
-            *(lambda one=one: reading.get(base, "Note", f"n{one}") for one in range(0, DAYS * 4, 7)),
+            *(lambda word=word: record_search.find(base, "Note", word, mode="match", explain=True) for word in WORDS),
+            *(lambda one=one: record_search.find(base, "Note", f'"the {one}"', mode="match") for one in WORDS),
+            *(
+                lambda size=size: record_search.find(base, "Note", where=f"size > {size}", limit=3)
+                for size in range(20)
+            ),
+            lambda: record_lookup.export(base, "Note"),
+            *(lambda one=one: record_lookup.get(base, "Note", f"n{one}") for one in range(0, DAYS * 4, 7)),
         ]
         agree(asks[: len(WORDS)], 20)
         agree(asks, 1)
@@ -283,7 +286,7 @@ def test_a_long_statement_stops_no_filter(many: Path) -> None:
         time.sleep(0.2)
         assert len(kb.find("Note", where="size % 3 = 0", limit=500)) == DAYS * 4 / 3
         assert not slow.done()
-        with pytest.raises((duckkb.errors.Unavailable, FilterError)):
+        with pytest.raises((duckkb.types.errors.Unavailable, FilterError)):
             slow.result()
 
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from duckkb.actions import folder
-from duckkb.actions.folder import OpenOptions
 from duckkb.app.wiring import wire
 from duckkb.engine.base import Base
 from duckkb.engine.boot import boot
-from duckkb.engine.reranking import ModelBudget, expand, feedback_of, rerank
-from duckkb.errors import OntologyError
-from duckkb.indexing.cache_store import FILE, CacheStore
-from duckkb.queries import Variant
-from duckkb.settings import Expansion
+from duckkb.engine.rerank import ModelBudget, expand, feedback_of, rerank
+from duckkb.index.cache_database import FILE, CacheStore
+from duckkb.operations import lifecycle
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.types.errors import OntologyError
+from duckkb.types.queries import Variant
+from duckkb.types.settings import Expansion
 from tests.conftest import make_base, run_in
 from tests.fake_endpoint import Reply
 from tests.fake_models import FakeModels, encoded
@@ -40,7 +40,7 @@ def opened(root: Path, *lines: str, trust: bool = True, **models: Any) -> Iterat
     if not root.exists():
         make_base(root, "\n".join(["global:", "  embedding_model: none", *(f"  {line}" for line in lines)]) + "\n")
     if trust and lines:
-        folder.trust(root)
+        lifecycle.trust(root)
     base = boot(wire(root, OpenOptions(**models))[1])
     try:
         yield base

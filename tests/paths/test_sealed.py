@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from duckkb.errors import Unavailable
-from duckkb.store import sealed_file, sealed_home
-from duckkb.store.sealed_file import FRAME_BYTES, BrokenSeal, SealKey
+from duckkb.store import sealed_files
+from duckkb.store.sealed_files import FRAME_BYTES, BrokenSeal, SealKey
+from duckkb.types.errors import Unavailable
 from tests.conftest import Ran, make_base, run_in
 from tests.fake_endpoint import FakeEndpoint
 from tests.fakes import HashEmbedder
@@ -157,15 +157,15 @@ def test_kx_16_whoever_is_killed_leaves_nothing_on_disk_and_the_next_one_clears_
     assert not (sealed.root / "data" / "indices").exists(), "the team's cache would be plain"
     memory, drafts = sealed.memory(), 0
     for where, args in (
-        ("duckkb.store.packed:unpack", ("find", "Note", WORDS[0])),
-        ("duckkb.engine.query:find", ("find", "Note", WORDS[0])),
-        ("duckkb.lanes.files:LaneFiles:seal", ("find", "Note", "velociraptor", "-m")),
-        ("duckkb.truth.commit.protocol:_carry_out", ("put", "Note", '{"id": "n4", "text": "obsidian again"}')),
-        ("duckkb.store.packed:pack", ("put", "Note", json.dumps(RECORDS[4]))),
-        ("duckkb.store.packed:_packed", ("put", "Note", json.dumps(RECORDS[4] | {"size": 0}))),
-        ("duckkb.store.sealed_file:_bound", ("index", "build")),
+        ("duckkb.store.sealed_files:unpack", ("find", "Note", WORDS[0])),
+        ("duckkb.engine.find:find", ("find", "Note", WORDS[0])),
+        ("duckkb.store.mirrored_files:LaneFiles:seal", ("find", "Note", "velociraptor", "-m")),
+        ("duckkb.storage.commit_protocol:_carry_out", ("put", "Note", '{"id": "n4", "text": "obsidian again"}')),
+        ("duckkb.store.sealed_files:pack", ("put", "Note", json.dumps(RECORDS[4]))),
+        ("duckkb.store.sealed_files:_packed", ("put", "Note", json.dumps(RECORDS[4] | {"size": 0}))),
+        ("duckkb.store.sealed_files:_bound", ("index", "build")),
     ):
-        if where.startswith("duckkb.lanes"):
+        if where.startswith("duckkb.index"):
             sealed.run("repair", "--all")
         sealed.killed(where, *args)
         assert sealed.found() == set(), where
@@ -184,7 +184,7 @@ def test_kx_16_a_server_seals_while_it_serves(tmp_path: Path) -> None:
     script = """
 import json, os, signal, sys
 import duckkb
-from duckkb.store import sealed_home
+from duckkb.store import sealed_files as sealed_home
 sealed_home.CHECKPOINT_S = 0.0
 with duckkb.open(sys.argv[1]) as kb:
     for record in json.loads(sys.argv[2]):
@@ -265,8 +265,8 @@ def test_kx_16_no_child_is_given_the_key_and_nothing_tells_it(sealed: Sealed) ->
 import os, subprocess, sys
 from pathlib import Path
 import duckkb
-from duckkb.actions.documents import commands
-from duckkb.truth.git import run
+from duckkb.operations import code_graph as commands
+from duckkb.storage import git_process as run
 with duckkb.open(sys.argv[1]) as kb:
     kb.sql("select count(*) from note")
     kids = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
@@ -311,12 +311,11 @@ def test_kx_16_without_a_key_nothing_of_it_is_imported(sealed: Sealed) -> None:
         [sys.executable, "-c", script, str(sealed.root)], env=env, capture_output=True, check=True, text=True
     )
     loaded = {name.partition(".")[0] if name.startswith("crypt") else name for name in told.stdout.split()}
-    assert "duckkb.store.place" in loaded
+    assert "duckkb.store.cache_dirs" in loaded
     assert not loaded & {
         "cryptography",
-        "duckkb.config.sealing",
-        "duckkb.store.sealed_home",
-        "duckkb.store.sealed_file",
+        "duckkb.config.encryption_key",
+        "duckkb.store.sealed_files",
     }
 
 
@@ -332,9 +331,9 @@ def _flipped(at: int) -> Callable[[bytes], bytes]:
 @pytest.mark.parametrize("size", [0, 1, FRAME_BYTES - 1, FRAME_BYTES, FRAME_BYTES + 1, 3 * FRAME_BYTES])
 def test_kx_16_frames_open_whole_in_their_order_and_under_their_name_alone(tmp_path: Path, size: int) -> None:
     key, path, content = SealKey(KEY, b""), tmp_path / "file", os.urandom(size)
-    sealed_file.write(path, [content[: size // 3], content[size // 3 :]], key, "base")
+    sealed_files.write(path, [content[: size // 3], content[size // 3 :]], key, "base")
     raw = path.read_bytes()
-    assert b"".join(sealed_file.read(path, key, "base")) == content and (size < 16 or content[:16] not in raw)
+    assert b"".join(sealed_files.read(path, key, "base")) == content and (size < 16 or content[:16] not in raw)
     head, step = 48, FRAME_BYTES + 16
     frames = [raw[at : at + step] for at in range(head, len(raw), step)]
     harmed = [raw[: head + step * count] for count in range(len(frames))] + [raw + b"x", raw + frames[-1]]
@@ -343,18 +342,18 @@ def test_kx_16_frames_open_whole_in_their_order_and_under_their_name_alone(tmp_p
     for one in harmed:
         path.write_bytes(one)
         with pytest.raises(BrokenSeal):
-            b"".join(sealed_file.read(path, key, "base"))
+            b"".join(sealed_files.read(path, key, "base"))
     path.write_bytes(raw)
     for other, name in ((SealKey("60" * 32, b""), "base"), (key, "other")):
         with pytest.raises(BrokenSeal):
-            b"".join(sealed_file.read(path, other, name))
-    sealed_file.write(path, [content], key, "base")
+            b"".join(sealed_files.read(path, other, name))
+    sealed_files.write(path, [content], key, "base")
     assert path.read_bytes() != raw, "each time another key"
 
 
 def test_kx_16_where_nothing_lies_in_memory_it_says_so(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="tmpfs") as caught:
-        sealed_home.find_memory_folder([tmp_path, tmp_path / "none"], lambda _: "ext4")
+        sealed_files.find_memory_folder([tmp_path, tmp_path / "none"], lambda _: "ext4")
     assert caught.value.code == "E_KEY" and str(tmp_path) in caught.value.message
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.entries import Fingerprint
-from duckkb.indexing import entries
-from duckkb.store import place
+from duckkb.index import index_entries
+from duckkb.store import cache_dirs
+from duckkb.types.records import Fingerprint
 from tests.conftest import NOTES, make_base, store_of
 
 RIGHT = [f"n{number:02d}" for number in range(40) if number % 3 == 1]
@@ -60,7 +60,7 @@ def test_a_closed_folder_is_no_error(filled: Path, closed: str) -> None:
     folder.chmod(0)
     with duckkb.open(filled) as kb:
         assert found(kb) == RIGHT
-    place.remove(store_of(filled))
+    cache_dirs.remove(store_of(filled))
     with duckkb.open(filled) as kb:
         assert found(kb) == RIGHT
 
@@ -70,7 +70,7 @@ def test_a_link_is_not_followed_where_a_store_is_removed(filled: Path, tmp_path:
     elsewhere.mkdir()
     (elsewhere / "kept").touch()
     (store_of(filled) / "node-note" / "away").symlink_to(elsewhere)
-    place.remove(store_of(filled))
+    cache_dirs.remove(store_of(filled))
     assert (elsewhere / "kept").exists() and not store_of(filled).exists()
 
 
@@ -102,7 +102,7 @@ def test_what_was_cut_by_another_chunker_is_made_anew(tmp_path: Path, monkeypatc
         kb.put("Note", {"id": "a", "text": "the crane lifts steel"}, embed=False)
     first = made_by_asking()
     assert first and made_by_asking() == first
-    monkeypatch.setattr(entries, "FINGERPRINT", Fingerprint("boundaries", "of another version"))
+    monkeypatch.setattr(index_entries, "FINGERPRINT", Fingerprint("boundaries", "of another version"))
     assert made_by_asking() != first
 
 
@@ -160,7 +160,7 @@ def test_a_store_that_came_with_the_base_is_not_read(
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("DELETE FROM part")
         connection.commit()
-    place.remove(own)
+    cache_dirs.remove(own)
     shutil.copytree(forged, filled / folder, dirs_exist_ok=True)
     before = {path: path.read_bytes() for path in forged.rglob("*") if path.is_file()}
     for name, value in lead(filled, filled / folder, variable).items():

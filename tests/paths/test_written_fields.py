@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.errors import Refused
+from duckkb.types.errors import Refused
 from tests.conftest import commit, git, make_base
 
 WORDS_ONLY = "global: {embedding_model: none}\n"

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckkb.entries import Tokens
-from duckkb.indexing.cache_format import decode, encode
-from duckkb.indexing.cache_rows import KINDS, CacheRow, fts_content, tokens_of
+from duckkb.index.cache_database import KINDS, CacheRow, fts_content, tokens_of
+from duckkb.index.cache_parquet import decode, encode
+from duckkb.types.records import Tokens
 
 LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

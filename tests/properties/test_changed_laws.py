@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 import duckkb
-from duckkb.truth.files.read import is_edited_again, list_changed_parts, reload, survey
-from duckkb.truth.files.tree import Tree
+from duckkb.storage.read import is_edited_again, list_changed_parts, reload, survey
+from duckkb.storage.tree import Tree
 from tests.unit.test_truth_tree import G0, ONTOLOGY, P0, P1, PERSON, node, put, read
 
 OLD_NS = 1_700_000_000_000_000_000

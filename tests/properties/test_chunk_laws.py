@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckkb.entries import Chunk
-from duckkb.indexing.chunk import chunk
+from duckkb.index.text_chunks import chunk
+from duckkb.types.records import Chunk
 
 LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import duckkb
-from duckkb.actions.documents.searching import SearchOptions
-from duckkb.search.spans import LONGEST, fitting_span
+from duckkb.engine.rank_fusion import LONGEST, fitting_span
+from duckkb.operations.document_search import SearchOptions
 from tests.conftest import make_base, run_in
 from tests.fakes import HashEmbedder
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from duckkb.documents import chunks as chunker
-from duckkb.documents import markdown
-from duckkb.documents.chunks import Marks, Size, Span, chunks, markdown_marks
+from duckkb.documents import document_chunks, markdown
+from duckkb.documents.document_chunks import Marks, Size, Span, chunks, markdown_marks
 
 LAW = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 SMALL = Size(40, 6, 20)
@@ -71,7 +70,7 @@ class Oracle:
 
     def __init__(self, text: str, size: Size) -> None:
         self.text, self.size = text, size
-        self.ends = [one.end() for one in chunker._TOKEN.finditer(text)]
+        self.ends = [one.end() for one in document_chunks._TOKEN.finditer(text)]
         self.bases, self.sections, fences = {}, {}, []
         opened, at, above = None, 0, ""
         for line in text.splitlines(keepends=True):
@@ -130,7 +129,7 @@ class Oracle:
 
     def anchors(self) -> list[int]:
         """Headings apart from all others that are as good; of texts whose stretches without one are short."""
-        reach, found = int(self.size.target * chunker.NEAR), []
+        reach, found = int(self.size.target * document_chunks.NEAR), []
         inside = [at for at in self.sections if at and not self.around(at)]
         keys = {at: (-self.sections[at], crc32(self.text[at : at + 64].encode())) for at in inside}
         for at in inside:
@@ -161,7 +160,7 @@ def test_kx_06_a_heading_at_the_edge_of_the_window_has_three_tenths_of_its_score
     line: str, beats_a_blank_line: bool
 ) -> None:
     """Of 100, 90, 80 and 70 that is more than the 20 of a blank line at the target, of 60 and 50 less."""
-    before, tokens = lines(50) + "\n", chunker.estimate_tokens(line)
+    before, tokens = lines(50) + "\n", document_chunks.estimate_tokens(line)
     blank = before + line + "\n" + lines(50 - tokens) + "\n"
     text = blank + lines(200)
     piece = chunks(text, markdown_marks(text, markdown.headings(text)), Size(100, 10, 50))[0]
@@ -227,9 +226,9 @@ def test_kx_06_a_chunk_begins_before_the_end_of_the_last_one_by_the_overlap(text
 def test_kx_06_no_chunk_begins_or_ends_inside_of_code_that_fits_into_one(text: str) -> None:
     whole = [(start, end) for start, end in markdown.fences(text)]
     for piece in cut(text, Size(60, 6, 12)):
-        assert chunker.estimate_tokens(text[piece.start : piece.end]) <= 61
+        assert document_chunks.estimate_tokens(text[piece.start : piece.end]) <= 61
         for start, end in whole:
-            if chunker.estimate_tokens(text[start : end + 1]) < 60:
+            if document_chunks.estimate_tokens(text[start : end + 1]) < 60:
                 assert not start < piece.end < end and not start < piece.start < end
 
 
@@ -269,7 +268,7 @@ def test_kx_07_an_edit_of_one_section_of_twenty_changes_three_chunks_at_most(tok
     """Chunks from the start without anchors change two dozen in the worst of these."""
     draw = random.Random(f"{tokens} {reads}")
     words = ["store", "index", "record", "field", "search", "vector", "chunk", "file", "line", "model", "value", "lock"]
-    size, changed = chunker.size_for(reads), []
+    size, changed = document_chunks.size_for(reads), []
     for _ in range(12):
         sections = document(draw, words, tokens)
         before = "# Title\n\n" + "\n\n".join("\n\n".join(section) for section in sections)

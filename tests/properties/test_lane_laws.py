@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from duckkb.lanes.sql.process.isolated import Isolated
-from duckkb.lanes.type_lanes import TypeLanes
+from duckkb.app.retrievers import TypeLanes
 from duckkb.ontology.model import Ontology
 from duckkb.ports import Row, SqlLimits, TypeState
-from duckkb.queries import LaneHit, LexicalQuery
-from duckkb.settings import Settings
+from duckkb.sql.sql_process import Isolated
+from duckkb.types.queries import LaneHit, LexicalQuery
+from duckkb.types.settings import Settings
 from tests.conformance.lane_suite import NOTE, TOKENIZER, Held, Numbered, StatedRows, row, vector, with_vectors
 
 WORDS = ("red", "green", "blue", "red green", "内存", "数据 red", "", "green blue 内存")
@@ -99,7 +99,7 @@ def answers(lanes: Held, chance: random.Random | None = None) -> dict[str, objec
 
 
 def _where(lanes: Held, condition: str) -> object:
-    from duckkb.errors import FilterError
+    from duckkb.types.errors import FilterError
 
     try:
         return lanes.where(NOTE, condition)

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.lanes.sql import arrow
-from duckkb.records import Record
-from duckkb.truth.files import strict
-from duckkb.truth.files.line import (
+from duckkb.sql import arrow_tables
+from duckkb.storage import strict_lines
+from duckkb.storage.line import (
     Limits,
     LineError,
     LineShape,
@@ -27,6 +26,7 @@ from duckkb.truth.files.line import (
     record_line,
     record_lines,
 )
+from duckkb.types.records import Record
 
 SHAPE = LineShape(("name", "lang"))
 LIMITS = Limits()
@@ -171,7 +171,7 @@ def near_lines(draw: st.DrawFn) -> bytes:
 @settings(max_examples=1200, deadline=None)
 def test_the_fast_verdict_is_the_slow_parsers_verdict_on_mutated_lines(line: bytes) -> None:
     try:
-        values = strict.parse(line, SHAPE, LIMITS)
+        values = strict_lines.parse(line, SHAPE, LIMITS)
     except LineError as error:
         slow: object = [finding.code for finding in error.findings]
     else:
@@ -214,7 +214,7 @@ def test_given_lines_are_what_the_strict_parser_makes_of_each(lines: list[str], 
     for number, line in enumerate(raw.split(b"\n"), 1):
         if line.strip(b" \t\r"):
             try:
-                expected.append((number, strict.parse_object(line.strip(b" \t\r"), LIMITS)))
+                expected.append((number, strict_lines.parse_object(line.strip(b" \t\r"), LIMITS)))
             except LineError as error:
                 expected.append((number, [str(finding) for finding in error.findings]))
     found = [
@@ -240,7 +240,7 @@ def test_a_line_as_other_programs_write_it_is_read_as_the_strict_reader_reads_it
     raw = f"{line[:-1]}{more}}}".encode("utf-8", "surrogatepass")
     ((_, found),) = parse_objects(raw, LIMITS)
     try:
-        wanted = strict.parse_object(raw, LIMITS)
+        wanted = strict_lines.parse_object(raw, LIMITS)
     except LineError as error:
         assert isinstance(found, LineError) and found.findings == error.findings
         return
@@ -273,7 +273,7 @@ def test_lines_that_are_objects_only_together_are_refused(raw: bytes) -> None:
 
 def _alone(line: bytes) -> object:
     try:
-        return strict.parse_object(line, LIMITS)
+        return strict_lines.parse_object(line, LIMITS)
     except LineError as error:
         return error.findings
 
@@ -309,9 +309,9 @@ def test_values_that_orjson_would_write_in_its_own_way_are_not_written_together(
 @given(value)
 @settings(max_examples=300, deadline=None)
 def test_values_in_columns_are_written_as_python_does(some: Any) -> None:
-    assert arrow._encode(some) == json.dumps(some, ensure_ascii=False, separators=(",", ":"))
+    assert arrow_tables._encode(some) == json.dumps(some, ensure_ascii=False, separators=(",", ":"))
 
 
 @pytest.mark.parametrize("number", [1e16, 1.5e-5, 9.99e-5, 1e-7, 1e22, -1e-300, 5e-324, 2**70, -0.0, 1e15])
 def test_numbers_in_columns_are_written_as_python_does(number: float) -> None:
-    assert arrow._encode({"n": [number]}) == json.dumps({"n": [number]}, separators=(",", ":"))
+    assert arrow_tables._encode({"n": [number]}) == json.dumps({"n": [number]}, separators=(",", ":"))

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.files.line import Limits, LineShape, decode, encode
-from duckkb.truth.files.source_text import merge_duplicates, split
-from duckkb.truth.merge.field_merge import MergeRules, merge_record
+from duckkb.storage.field_merge import MergeRules, merge_record
+from duckkb.storage.line import Limits, LineShape, decode, encode
+from duckkb.storage.source_text import merge_duplicates, split
 
 SHAPE = LineShape(("name",))
 RULES = MergeRules(("name",), {"tags": "set", "body": "text"})

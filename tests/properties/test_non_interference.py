@@ -14,15 +14,15 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import duckkb
-from duckkb.actions import tracing
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.run import failure
 from duckkb.app.knowledge import KnowledgeBase
-from duckkb.caller import Caller
+from duckkb.engine import index_status
 from duckkb.engine.base import Base
-from duckkb.engine.index import plan as care_of_index
-from duckkb.engine.narrowed import NarrowedBase, narrow_base
-from duckkb.errors import OntologyError, Refused
+from duckkb.engine.scoped_base import NarrowedBase, narrow_base
+from duckkb.operations import record_origins
+from duckkb.operations.catalog import ACTIONS
+from duckkb.operations.dispatch import failure
+from duckkb.types.errors import OntologyError, Refused
+from duckkb.types.request_context import Caller
 from tests.harness import worlds
 from tests.harness.worlds import DEEDS, GRANTED, HIDDEN, WORDS, Hidden, Visible
 
@@ -303,7 +303,10 @@ def test_what_tells_of_the_machine_is_refused(tmp_path: Path) -> None:
     root = worlds.base(tmp_path / "kb", Visible(), Hidden(1, ("Secret",), 5))
     with worlds.opened(root) as kb:
         view = narrow_base(kb._base, GRANTED)
-        for ask in (care_of_index.status, lambda base: tracing.Provenance(lambda: nullcontext(base)).log("Note", "n1")):
+        for ask in (
+            index_status.status,
+            lambda base: record_origins.Provenance(lambda: nullcontext(base)).log("Note", "n1"),
+        ):
             with pytest.raises(Refused) as refused:
                 ask(view)
             assert refused.value.code == "E_FORBIDDEN"
@@ -331,12 +334,11 @@ INHERITED = {
 }
 """What a part has of `Base` as it is, and why that is right."""
 ROOT = {
-    "actions/diffing.py",
-    "actions/memory/memories.py",
-    "actions/documents/naming.py",
     "engine/boot.py",
-    "engine/guard.py",
     "engine/write.py",
+    "operations/document_lookup.py",
+    "operations/memories.py",
+    "operations/version_diff.py",
 }
 """Where files or git of the whole base are asked for a caller who may see a part: each looks at what is visible alone."""
 

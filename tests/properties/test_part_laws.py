@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.engine.loading import load
-from duckkb.errors import DuckkbError
-from duckkb.records import Change, Changeset, Record, identity_key
-from duckkb.store.base_store import FILE
-from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.render import Writer, render
-from duckkb.truth.files.tree import Tree
+from duckkb.engine.base import load_base
+from duckkb.storage.render import Writer, render
+from duckkb.storage.strict_lines import hash_id
+from duckkb.storage.tree import Tree
+from duckkb.store.stored_rows import FILE
+from duckkb.types.errors import DuckkbError
+from duckkb.types.records import Change, Changeset, Record, identity_key
 from tests.properties.test_store_laws import follow, ground, place
 from tests.properties.test_tree_properties import PERSON, facts, node, read
 
@@ -89,16 +89,16 @@ def test_after_edits_of_lines_the_tree_is_that_of_a_fresh_load(later: list[tuple
         held = [[line(3, 0), *(line(name, 0) for name in NAMES[:3])], [line(name, 0) for name in NAMES[3:6]]]
         for number, lines in enumerate(held):
             write(root, number, lines)
-        opened = load(ground(root))
-        opened = load(ground(root))
+        opened = load_base(ground(root))
+        opened = load_base(ground(root))
         for some, stays in later:
             for what, number, at, name in some:
                 torn = any(not one.endswith(b"}") for one in held[number])
                 held[number] = held[number] if torn else edited(held[number], what, at, name)
                 write(root, number, held[number])
-            opened = follow(opened, root) if stays else load(ground(root))
+            opened = follow(opened, root) if stays else load_base(ground(root))
             assert list(facts(opened.tree)) == list(facts(read(root)))
-            assert list(facts(load(ground(root)).tree)) == list(facts(read(root)))
+            assert list(facts(load_base(ground(root)).tree)) == list(facts(read(root)))
 
 
 changes = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(["put", "delete"])), min_size=1, max_size=4)
@@ -123,13 +123,13 @@ def test_a_write_renders_the_bytes_that_it_would_without_a_store(
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write(root, 0, [line(name, 0) for name in NAMES[:5]])
-        load(ground(root))
+        load_base(ground(root))
         for wanted, (some, _) in zip(asked, later, strict=False):
             for what, _, at, name in some:
                 present = (root / PATHS[0]).read_bytes().split(b"\n")[:-1]
                 if present and all(one.endswith(b"}") for one in present):  # after a torn line none can be put in order
                     write(root, 0, edited(present, what, at, name))
-            trees = [load(ground(root)).tree, read(root)]
+            trees = [load_base(ground(root)).tree, read(root)]
             rendered = []
             for tree in trees:
                 try:
@@ -142,14 +142,14 @@ def test_a_write_renders_the_bytes_that_it_would_without_a_store(
 
 def test_a_line_that_was_damaged_in_the_store_is_not_written_into_truth(tmp_path: Path) -> None:
     write(tmp_path, 0, [line(name, 0) for name in NAMES[:5]])
-    stored = load(ground(tmp_path)).lines
+    stored = load_base(ground(tmp_path)).lines
     assert stored is not None
     stored.close()  # which brings what it wrote from the log into the file
     kept = place(tmp_path).own / FILE
     sound = kept.read_bytes()
     kept.write_bytes(sound.replace(b'"name":"b","n":0', b'"name":"b","n":9'))
     assert kept.read_bytes() != sound, "the line lies there as it is written"
-    tree = load(ground(tmp_path)).tree
+    tree = load_base(ground(tmp_path)).tree
     (part,) = render(tree, changeset(tree, [("d", "put")]), Writer())
     assert part.data == b"".join(
         one + b"\n" for one in [*(line(name, 0) for name in "abc"), line("d", 7), line("e", 0)]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import duckkb
-from duckkb.actions.folder import OpenOptions
 from duckkb.app import KnowledgeBase
-from duckkb.config import environment, load
-from duckkb.errors import Conflict
-from duckkb.review.diff.compare import Types, compare
-from duckkb.review.diff.model import Diff, DiffOptions, Label, Versions
-from duckkb.review.diff.patch import parse, render
-from duckkb.truth.files.line import Limits
+from duckkb.config import config_files as load
+from duckkb.config import environment
+from duckkb.operations.lifecycle import OpenOptions
+from duckkb.review.diff_model import Diff, DiffOptions, Label, Versions, parse, render
+from duckkb.review.record_changes import Types, compare
+from duckkb.storage.line import Limits
+from duckkb.types.errors import Conflict
 from tests.conftest import make_base, tree_bytes
 
 CONFIG = """\

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import duckkb
-from duckkb.queries import FindResult
+from duckkb.types.queries import FindResult
 from tests.conftest import make_base
 from tests.fakes import HashEmbedder
 from tests.harness.sql import oracle as o

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.review.check.looser_schema import looser_parts
-from duckkb.review.check.normal_schema import normal_schema
-from duckkb.review.check.schema_samples import Samples
+from duckkb.review.schema_comparison import Samples, looser_parts, normal_schema
 from tests.conftest import NOTES, commit, make_base, run_in
 
 Schema = dict[str, Any]

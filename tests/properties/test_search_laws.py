@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.queries import Lane, LexicalQuery
-from duckkb.search.ranking import Fused, Profile, RankedList, fuse
-from duckkb.search.syntax import drop_exclusions, parse, plain
-from duckkb.settings import Fusion
+from duckkb.engine.rank_fusion import Fused, Profile, RankedList, drop_exclusions, fuse, parse, plain
+from duckkb.types.queries import Lane, LexicalQuery
+from duckkb.types.settings import Fusion
 
 QUERY = st.text(st.sampled_from('ab "-*内存:()\u3000\t\n🦆') | st.characters(exclude_categories=()), max_size=60)
 RANKING = st.lists(st.integers(0, 30), unique=True, max_size=20)

@@ -15,8 +15,8 @@ import pytest
 
 pytest.importorskip("mcp", reason="serving needs the extra `serve`")
 
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.errors import DuckkbError
+from duckkb.operations.catalog import ACTIONS
+from duckkb.types.errors import DuckkbError
 from tests.conftest import run_in
 from tests.harness import worlds
 from tests.harness.served_worlds import Door, Reply, door, printed, tokens_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.truth.files.line import LineShape, encode
+from duckkb.storage.line import LineShape, encode
 from tests.conftest import NOTES, make_base, tree_bytes
 
 _SCRIPT = """

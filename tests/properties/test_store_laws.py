@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.engine.loading import Ground, Opened, load
-from duckkb.lanes.inventory import Inventory
-from duckkb.settings import Settings
-from duckkb.store.place import Place
-from duckkb.truth.files.read import list_changed_parts, reload
+from duckkb.engine.base import Ground, Opened, load_base
+from duckkb.storage.read import list_changed_parts, reload
+from duckkb.store.cache_dirs import Place
+from duckkb.store.mirrored_files import Inventory
+from duckkb.types.settings import Settings
 from tests.properties.test_tree_properties import ONTOLOGY, Mirror, check_states, edits, facts, states, write
 from tests.properties.test_tree_properties import read as read_afresh
 
@@ -39,7 +39,7 @@ def follow(opened: Opened, root: Path) -> Opened:
             lines.save(tree, paths)
     if is_current:
         lines.lean(tree)
-    return opened if is_current else load(ground(root))
+    return opened if is_current else load_base(ground(root))
 
 
 @pytest.mark.long
@@ -51,7 +51,7 @@ def test_a_tree_out_of_the_store_is_the_tree_of_the_files(
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         write(root, first)
-        opened = load(ground(root))
+        opened = load_base(ground(root))
         seen: list[tuple[dict[str, Inventory], Mirror]] = []
         assert list(facts(opened.tree)) == list(facts(read_afresh(root)))
         for state, way in later:
@@ -59,14 +59,14 @@ def test_a_tree_out_of_the_store_is_the_tree_of_the_files(
             if way == "lost":
                 shutil.rmtree(root / "home")
             if way == "both":  # another process is first to see the change
-                load(ground(root))
+                load_base(ground(root))
             stays = way in ("warm", "both")
-            opened = follow(opened, root) if stays else load(ground(root))
+            opened = follow(opened, root) if stays else load_base(ground(root))
             fresh = read_afresh(root)
             assert list(facts(opened.tree)) == list(facts(fresh))
             assert {kind.name: sorted(opened.tree.ids(kind)) for kind in ONTOLOGY} == {
                 kind.name: sorted(row.record.id for row in fresh.rows(kind)) for kind in ONTOLOGY
             }
             check_states(opened.tree, fresh, seen)
-            again = load(ground(root))
+            again = load_base(ground(root))
             assert list(facts(again.tree)) == list(facts(fresh))

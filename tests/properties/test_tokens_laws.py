@@ -9,8 +9,8 @@ import jieba
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from duckkb.indexing.chinese import Glossary, chinese_words, reference_words
-from duckkb.indexing.tokens import JiebaTokenizer, normalise
+from duckkb.index.chinese import Glossary, chinese_words, reference_words
+from duckkb.index.tokens import JiebaTokenizer, normalise
 
 LAW = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.lanes.inventory import Inventory
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import TypeState
-from duckkb.records import Change, Changeset, Record, identity_key
-from duckkb.truth.files import tree as tree_module
-from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.line import Limits, LineShape, encode
-from duckkb.truth.files.read import list_changed_parts, load, reload
-from duckkb.truth.files.render import Writer, fmt_parts, render
-from duckkb.truth.files.tree import Tree
+from duckkb.storage import tree as tree_module
+from duckkb.storage.line import Limits, LineShape, encode
+from duckkb.storage.read import list_changed_parts, load, reload
+from duckkb.storage.render import Writer, fmt_parts, render
+from duckkb.storage.strict_lines import hash_id
+from duckkb.storage.tree import Tree
+from duckkb.store.mirrored_files import Inventory
+from duckkb.types.records import Change, Changeset, Record, identity_key
 
 PERSON = NodeType("Person", "person", ("name",), {})
 GROUP = NodeType("Group", "group", ("name",), {})

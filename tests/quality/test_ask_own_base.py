@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 import duckkb
-from duckkb.actions.answering.ask import Declined, gather_evidence
-from duckkb.review.provenance.citation import parse
+from duckkb.operations.ask import Declined, gather_evidence
+from duckkb.review.history import parse
 from tests.conftest import ROOT
 
 QUESTIONS = yaml.safe_load((ROOT / "tests/quality/ask_questions.yaml").read_text("utf-8"))

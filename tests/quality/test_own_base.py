@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 import duckkb
-from duckkb.actions import forge
 from duckkb.cli.main import duckkb as duckkb_command
-from duckkb.codes import CODES
-from duckkb.config.keys import KEYS
+from duckkb.config.setting_keys import KEYS
+from duckkb.operations import github_setup
+from duckkb.types.codes import CODES
 from tests.conftest import ROOT
 
 QUESTIONS = yaml.safe_load((ROOT / "ontology/questions.yaml").read_text("utf-8"))["questions"]
@@ -80,7 +80,7 @@ def test_the_workflows_of_this_repository_are_those_that_init_writes(tmp_path: P
         (copy / path).parent.mkdir(parents=True, exist_ok=True)
         (shutil.copytree if (ROOT / path).is_dir() else shutil.copyfile)(ROOT / path, copy / path)
     subprocess.run(["git", "init", "-q", "-b", "main", copy], check=True)
-    written = forge.github(copy, ".").files
+    written = github_setup.github(copy, ".").files
     assert (
         len(written) == 5
         and [path for path in written if (ROOT / path).read_bytes() != (copy / path).read_bytes()] == []

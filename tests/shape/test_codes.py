@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import duckkb
-from duckkb.codes import CODES
+from duckkb.types.codes import CODES
 
 PACKAGE = Path(duckkb.__file__).parent
 _CODE = re.compile(r"\b[EW]_[A-Z0-9]+(?:_[A-Z0-9]+)*\b")
@@ -29,5 +29,5 @@ def test_warnings_never_stop_a_command() -> None:
 
 def test_no_code_has_two_meanings() -> None:
     """The later one would silently stand for both."""
-    told = re.findall(r'^    "([EW]_[A-Z0-9_]+)": \(', (PACKAGE / "codes.py").read_text("utf-8"), re.MULTILINE)
+    told = re.findall(r'^    "([EW]_[A-Z0-9_]+)": \(', (PACKAGE / "types/codes.py").read_text("utf-8"), re.MULTILINE)
     assert len(told) >= len(CODES) - 5 and sorted(set(told)) == sorted(told)

@@ -5,11 +5,10 @@ from typing import Any
 
 import click
 
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.parameters import describe_parameter
-from duckkb.cli.commands import ActionCommand
+from duckkb.cli.command import ActionCommand, verb
 from duckkb.cli.main import VERBS, duckkb
-from duckkb.cli.verb import verb
+from duckkb.operations.action import describe_parameter
+from duckkb.operations.catalog import ACTIONS
 
 OF_THE_TERMINAL = {
     ("search", "limit"): "5, or 20 where an object is printed",

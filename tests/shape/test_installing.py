@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from duckkb.review.health.machine import is_within
+from duckkb.review.machine_health import is_within
 from tests.conftest import ROOT
 from tests.harness.installed import packages_with, pinned_versions, plain_name
 
@@ -79,7 +79,7 @@ def test_the_makefile_installs_the_pinned_versions() -> None:
 
 def test_ci_runs_the_suite_on_the_oldest_python_and_on_the_one_that_workflows_set_up() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    templates = [path.read_text("utf-8") for path in (ROOT / "duckkb/actions/templates").glob("*.yml")]
+    templates = [path.read_text("utf-8") for path in (ROOT / "duckkb/operations/templates").glob("*.yml")]
     (newest,) = {version for text in templates for version in re.findall(r'python-version: "([\d.]+)"', text)}
     (job,) = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text("utf-8"))["jobs"].values()
     assert job["strategy"]["matrix"]["python"] == [project["requires-python"].removeprefix(">="), newest]

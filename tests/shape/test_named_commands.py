@@ -13,7 +13,7 @@ import pytest
 from duckkb.cli import main
 from duckkb.cli.advice import examine
 from duckkb.cli.main import duckkb
-from duckkb.cli.slips import NoSuchVerb
+from duckkb.cli.suggestions import NoSuchVerb
 
 VERBS = {verb.name for verb in main.VERBS}
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.cli.overview import VERBS
-from duckkb.codes import CODES
+from duckkb.cli.verb_list import VERBS
+from duckkb.operations.catalog import ACTIONS
+from duckkb.types.codes import CODES
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = tomllib.loads((Path(__file__).parent / "prose.toml").read_text("utf-8"))

@@ -53,7 +53,7 @@ def _parameters(node: Function, name: str) -> int:
     """Return how many parameters a function has. Keyword-only parameters of the public facade, whose methods are use cases,
     and of CLI callbacks do not count."""
     arguments = [arg for arg in (*node.args.posonlyargs, *node.args.args) if arg.arg not in ("self", "cls")]
-    return len(arguments) + (0 if name.startswith(("actions/", "app/", "cli/")) else len(node.args.kwonlyargs))
+    return len(arguments) + (0 if name.startswith(("operations/", "app/", "cli/")) else len(node.args.kwonlyargs))
 
 
 def test_no_function_body_is_longer_than_sixty_lines() -> None:

@@ -12,12 +12,12 @@ import click
 import pytest
 
 import duckkb
-from duckkb import errors
 from duckkb.cli.main import VERBS
 from duckkb.cli.main import duckkb as top_command
 from duckkb.cli.options import PathName
-from duckkb.settings import Environment
-from duckkb.truth.commit import outside
+from duckkb.storage import path_guard
+from duckkb.types import errors
+from duckkb.types.settings import Environment
 from tests.conftest import NOTES, commit, git, make_base, run_in
 
 SOURCE = Path(duckkb.__file__).parent
@@ -25,14 +25,14 @@ SAYS_PATH = re.compile(r"\b(file|files|path|folder|dir|directory|patch|output|ou
 # Where doors and actions write themselves: to names that nobody gives them.
 WRITERS = {
     "cli/git_driver.py": {"merge", "merge_bases"},  # the file that git names
-    "actions/folder.py": {
+    "operations/lifecycle.py": {
         "make",
         "_make_files",
         "_put_whole",
     },  # config.yaml and the like of a new base, whose folder the guard has seen
-    "actions/agents/skill.py": {"install"},  # the folder of a file that the guard has seen
-    "actions/forge.py": {"github"},  # workflows that are not there yet
-    "actions/caring.py": {"_link_models"},  # a copy in the temporary folder
+    "operations/agent_knowledge.py": {"install"},  # the folder of a file that the guard has seen
+    "operations/github_setup.py": {"github"},  # workflows that are not there yet
+    "operations/maintenance.py": {"_link_models"},  # a copy in the temporary folder
     "cli/main.py": {"_quiet_pipe"},  # the null device
 }
 WRITING = {
@@ -120,7 +120,7 @@ def is_writing(call: ast.Call) -> bool:
 
 
 def test_doors_and_actions_write_no_file_but_through_the_guard() -> None:
-    files = [file for layer in ("cli", "app", "actions") for file in (SOURCE / layer).rglob("*.py")]
+    files = [file for layer in ("cli", "app", "operations") for file in (SOURCE / layer).rglob("*.py")]
     found = {file.relative_to(SOURCE).as_posix(): set(writing_calls(file.read_text("utf-8"))) for file in files}
     assert {file: names for file, names in found.items() if names} == WRITERS
     assert writing_calls("def planted(path): path.write_text(str())") == ["planted"]
@@ -192,7 +192,7 @@ def test_no_spelling_of_a_kept_place_passes_the_guard(ground: Path) -> None:
     passed = []
     for name in KEPT:
         try:
-            outside.refuse_protected_path(ground / name, env, ground / "repo" / "kb")
+            path_guard.refuse_protected_path(ground / name, env, ground / "repo" / "kb")
         except errors.UsageError:
             continue
         passed.append(name)
@@ -206,7 +206,7 @@ def test_no_spelling_of_a_kept_place_passes_the_guard(ground: Path) -> None:
         "x.git/y",
         "way/x",
     ):
-        outside.refuse_protected_path(ground / name, env, ground / "repo" / "kb")
+        path_guard.refuse_protected_path(ground / name, env, ground / "repo" / "kb")
 
 
 def tree(folder: Path) -> dict[str, bytes]:

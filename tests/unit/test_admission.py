@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("anyio", reason="serving needs the extra `serve`")
 
-from duckkb import deadline
-from duckkb.errors import Unavailable
-from duckkb.serving.admission import Admission, CallLimits
-from duckkb.serving.http.application import Bodies
+from duckkb.server.admission import Admission, CallLimits
+from duckkb.server.application import Bodies
+from duckkb.types import request_context
+from duckkb.types.errors import Unavailable
 from tests.harness.waiting import HANG_S
 
 
@@ -119,7 +119,7 @@ def test_a_read_that_nobody_waits_for_any_more_is_stopped_and_a_write_is_carried
 
         def work(name: str) -> None:
             interrupted = threading.Event()
-            with deadline.current().interrupt_when_cancelled(interrupted.set):
+            with request_context.current().interrupt_when_cancelled(interrupted.set):
                 begun.release()
                 if interrupted.wait(30 if name == "read" else 0):
                     stopped.append(name)

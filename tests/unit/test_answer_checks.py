@@ -5,10 +5,9 @@ from hashlib import sha256
 
 import pytest
 
-from duckkb.actions.answering.claims import check_sentences
-from duckkb.actions.answering.context_pack import ContextPack, Entry
-from duckkb.actions.answering.prompt import PROMPT, messages
-from duckkb.actions.answering.sentences import sentences
+from duckkb.operations.ask import PROMPT, messages
+from duckkb.operations.context_pack import ContextPack, Entry
+from duckkb.operations.grounding import check_sentences, sentences
 
 SOURCES = {
     1: '{"id":"guard","text":"A write that deletes more than max(20, 10%) of a table\\nis refused. Mira Lind wrote it in 2024."}',

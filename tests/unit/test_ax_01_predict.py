@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from duckkb.errors import DuckkbError, Unavailable, UsageError
 from duckkb.llm import chat_model, predict, read_registry
-from duckkb.messages import Message, ToolCall, ToolSpec, Usage
-from duckkb.settings import ChatModelSettings
+from duckkb.types.chat_messages import Message, ToolCall, ToolSpec, Usage
+from duckkb.types.errors import DuckkbError, Unavailable, UsageError
+from duckkb.types.settings import ChatModelSettings
 from tests.fake_chat import USAGE, FakeChat, call, chunks, delta, finish
 from tests.fake_endpoint import Reply
 

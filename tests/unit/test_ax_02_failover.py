@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from duckkb.errors import Unavailable
 from duckkb.llm import chat_model, predict, stream
-from duckkb.llm.providers import make_chat_model, open_call
-from duckkb.messages import ContentDelta
-from duckkb.settings import ChatModelSettings
+from duckkb.llm.providers import json_endpoint, make_chat_model
+from duckkb.types.chat_messages import ContentDelta
+from duckkb.types.errors import Unavailable
+from duckkb.types.settings import ChatModelSettings
 from tests.fake_chat import FakeChat, chunks, delta, event
 from tests.fake_endpoint import Reply
 from tests.harness.waiting import HANG_S
@@ -97,7 +97,7 @@ def test_ax_02_what_was_begun_is_not_begun_anew_elsewhere() -> None:
 
 def test_ax_02_a_late_provider_is_given_up_also_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
-    monkeypatch.setattr(open_call, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(json_endpoint, "time", SimpleNamespace(monotonic=lambda: now[0]))
     with FakeChat() as first, FakeChat() as second:
         first.next(chunks(delta(content="The first"), done=False, silent=True))
         events = stream(chat_model(both(first, second), {"FAKE_KEY": KEY}.get), "q")

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.errors import Unavailable
 from duckkb.llm import chat_model, predict, stream
-from duckkb.llm.providers import open_call
-from duckkb.llm.providers.chat_answer import ChatAnswer, WrongAnswer
-from duckkb.messages import ChatEvent, ContentDelta, Finish, ReasoningDelta, ToolCall, ToolSpec, Usage
+from duckkb.llm.providers import json_endpoint
+from duckkb.llm.providers.chat_endpoint import ChatAnswer, WrongAnswer
+from duckkb.types.chat_messages import ChatEvent, ContentDelta, Finish, ReasoningDelta, ToolCall, ToolSpec, Usage
+from duckkb.types.errors import Unavailable
 from tests.fake_chat import DONE, USAGE, FakeChat, call, chunks, delta, event, finish
 from tests.fake_endpoint import Reply
 from tests.harness.waiting import HANG_S
@@ -252,15 +252,15 @@ def test_ax_03_what_arrived_in_time_is_read_however_slowly_and_what_did_not_is_n
 ) -> None:
     """Who shows an answer may be stopped for longer than it may take, by a pager or a person."""
     now = [100.0]
-    monkeypatch.setattr(open_call, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    slow, late = open_call.OpenCall(10.0), open_call.OpenCall(10.0)
+    monkeypatch.setattr(json_endpoint, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    slow, late = json_endpoint.OpenCall(10.0), json_endpoint.OpenCall(10.0)
     slow.arrive(b"one")
     slow.arrive(None)
     now[0] += 60.0
     late.arrive(b"one")
     assert [*slow.rest()] == [b"one"]
     for _ in range(2):
-        with pytest.raises(open_call.AnswerLate):
+        with pytest.raises(json_endpoint.AnswerLate):
             late.take()
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.errors import FilterError, Refused, UsageError
 from duckkb.tables import connect, embed
-from duckkb.tables.names import column_name, table_name
-from duckkb.tables.postgres import Postgres
+from duckkb.tables.table_catalogue import column_name, table_name
+from duckkb.tables.table_query import Postgres
+from duckkb.types.errors import FilterError, Refused, UsageError
 from tests.fakes import HashEmbedder
 
 NOWHERE = "postgresql://nobody:hidden-word@127.0.0.1:1/none"

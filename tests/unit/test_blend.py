@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from duckkb.queries import Lane
-from duckkb.search.blend import blend, lexical_score, vector_score
-from duckkb.search.ranking import DOCUMENTS, QueryKind, RankedList, fuse
+from duckkb.engine.rank_fusion import DOCUMENTS, QueryKind, RankedList, fuse
+from duckkb.engine.rerank import blend, lexical_score, vector_score
+from duckkb.types.queries import Lane
 
 getcontext().prec = 40
 LANES: list[Lane] = ["fts", "vector"]

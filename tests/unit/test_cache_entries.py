@@ -7,16 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from duckkb.entries import Fingerprint, Tokens
-from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.cache_format import encode
-from duckkb.indexing.cache_rows import fts_content, tokens_of
-from duckkb.indexing.entries import EntryBuilder, text_key
-from duckkb.indexing.team_files import TEAM_FILE
-from duckkb.indexing.tokens import JiebaTokenizer
+from duckkb.index.cache_database import fts_content, tokens_of
+from duckkb.index.cache_parquet import encode
+from duckkb.index.embedding_cache import SearchCache
+from duckkb.index.index_entries import EntryBuilder, text_key
+from duckkb.index.team_cache import TEAM_FILE
+from duckkb.index.tokens import JiebaTokenizer
 from duckkb.ontology.model import NodeType, SearchField
-from duckkb.records import Record
-from duckkb.settings import Settings
+from duckkb.types.records import Fingerprint, Record, Tokens
+from duckkb.types.settings import Settings
 
 MODEL = Fingerprint("acme/model", "abc", 4)
 UNIT = np.array([1, 0, 0, 0], dtype=np.float32)

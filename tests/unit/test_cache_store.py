@@ -14,15 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from duckkb.entries import Fingerprint, Tokens
-from duckkb.indexing import team_files as team
-from duckkb.indexing.cache import SearchCache
-from duckkb.indexing.cache_format import SCHEMA, encode
-from duckkb.indexing.cache_rows import content_hash
-from duckkb.indexing.cache_store import FILE, CacheStore
-from duckkb.indexing.entries import text_key
-from duckkb.indexing.team_files import TEAM_FILE, TEAM_FOLDER
-from duckkb.indexing.tokens import JiebaTokenizer
+from duckkb.index import team_cache
+from duckkb.index.cache_database import FILE, CacheStore, content_hash
+from duckkb.index.cache_parquet import SCHEMA, encode
+from duckkb.index.embedding_cache import SearchCache
+from duckkb.index.index_entries import text_key
+from duckkb.index.team_cache import TEAM_FILE, TEAM_FOLDER
+from duckkb.index.tokens import JiebaTokenizer
+from duckkb.types.records import Fingerprint, Tokens
 
 TOKENIZER = JiebaTokenizer()
 WORDS = TOKENIZER.fingerprint
@@ -528,4 +527,4 @@ def test_without_a_users_folder_trust_lasts_as_long_as_the_cache(tmp_path: Path)
 
 
 def test_the_limit_of_one_file_is_8_mb() -> None:
-    assert team.SINGLE_LIMIT == 8 * 2**20
+    assert team_cache.SINGLE_LIMIT == 8 * 2**20

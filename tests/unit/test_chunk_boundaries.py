@@ -2,8 +2,8 @@
 
 import pytest
 
-from duckkb.entries import Chunk
-from duckkb.indexing.chunk import chunk, field_text
+from duckkb.index.text_chunks import chunk, field_text
+from duckkb.types.records import Chunk
 
 
 def texts(text: str, size: int) -> list[str]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb import errors
-from duckkb.truth.commit import protocol
+from duckkb.storage import commit_protocol
+from duckkb.types import errors
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 DAY = "data/nodes/note/20260101"
@@ -23,8 +23,8 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def put(path: str, data: bytes | None, old: bytes | None = None) -> protocol.FileChange:
-    return protocol.FileChange(path, None if old is None else sha(old), data)
+def put(path: str, data: bytes | None, old: bytes | None = None) -> commit_protocol.FileChange:
+    return commit_protocol.FileChange(path, None if old is None else sha(old), data)
 
 
 def write(root: Path, path: str, data: bytes = b"old\n") -> Path:
@@ -46,7 +46,7 @@ def folders(root: Path) -> set[str]:
 def test_new_changed_and_deleted_files_of_data_and_ontology_change_together(tmp_path: Path) -> None:
     write(tmp_path, PART)
     write(tmp_path, "ontology/collections/旧.yaml")
-    facts = protocol.commit(
+    facts = commit_protocol.commit(
         tmp_path,
         [
             put("ontology/collections/旧.yaml", None, b"old\n"),
@@ -68,13 +68,13 @@ def test_new_changed_and_deleted_files_of_data_and_ontology_change_together(tmp_
 
 
 def test_without_changes_nothing_is_made(tmp_path: Path) -> None:
-    assert protocol.commit(tmp_path, []) == {}
+    assert commit_protocol.commit(tmp_path, []) == {}
     assert list(tmp_path.iterdir()) == []
 
 
 def test_content_that_is_there_already_is_not_written_again(tmp_path: Path) -> None:
     before = write(tmp_path, PART).stat()
-    facts = protocol.commit(tmp_path, [put(PART, b"old\n", b"old\n"), put("data/absent", None)])
+    facts = commit_protocol.commit(tmp_path, [put(PART, b"old\n", b"old\n"), put("data/absent", None)])
     after = (tmp_path / PART).stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert [(path, fact.st_ino) for path, fact in facts.items()] == [(PART, before.st_ino)]
@@ -85,7 +85,7 @@ def test_modes_follow_the_umask_and_the_file_replaced(tmp_path: Path) -> None:
     write(tmp_path, PART).chmod(0o600)
     before = os.umask(0o027)
     try:
-        protocol.commit(tmp_path, [put(PART, b"new\n", b"old\n"), put(f"{DAY}/part_001.jsonl", b"")])
+        commit_protocol.commit(tmp_path, [put(PART, b"new\n", b"old\n"), put(f"{DAY}/part_001.jsonl", b"")])
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / PART).stat().st_mode) == 0o600
@@ -114,7 +114,7 @@ def test_modes_follow_the_umask_and_the_file_replaced(tmp_path: Path) -> None:
 )
 def test_paths_outside_data_and_ontology_are_refused_and_all_named(tmp_path: Path, path: str) -> None:
     with pytest.raises(errors.UsageError) as caught:
-        protocol.commit(tmp_path, [put(path, b"x"), put("data/good", b"x"), put("elsewhere/y", b"x")])
+        commit_protocol.commit(tmp_path, [put(path, b"x"), put("data/good", b"x"), put("elsewhere/y", b"x")])
     assert caught.value.code == "E_PATH"
     assert [finding.path for finding in caught.value.findings] == [path, "elsewhere/y"]
     assert tree(tmp_path) == {}
@@ -123,7 +123,7 @@ def test_paths_outside_data_and_ontology_are_refused_and_all_named(tmp_path: Pat
 def test_a_path_named_twice_or_as_file_and_folder_is_refused(tmp_path: Path) -> None:
     for pair in (("data/x", "data/x"), ("data/x", "data/x/y")):
         with pytest.raises(errors.UsageError):
-            protocol.commit(tmp_path, [put(path, b"1") for path in pair])
+            commit_protocol.commit(tmp_path, [put(path, b"1") for path in pair])
     assert tree(tmp_path) == {}
 
 
@@ -134,7 +134,7 @@ def test_a_link_above_a_target_is_refused_and_nothing_written_through_it(tmp_pat
     (root / place).parent.mkdir(parents=True, exist_ok=True)
     (root / place).symlink_to(outside)
     with pytest.raises(errors.StateError) as caught:
-        protocol.commit(root, [put(PART, b"x")])
+        commit_protocol.commit(root, [put(PART, b"x")])
     assert caught.value.code == "E_SYMLINK"
     assert list(outside.iterdir()) == []
 
@@ -152,7 +152,7 @@ def test_a_target_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str, 
     else:
         target.mkdir()
     with pytest.raises(errors.StateError) as caught:
-        protocol.commit(tmp_path, [put(PART, b"x")])
+        commit_protocol.commit(tmp_path, [put(PART, b"x")])
     assert caught.value.code == code
     assert not (tmp_path / "absent").exists()
 
@@ -160,7 +160,7 @@ def test_a_target_that_is_no_regular_file_is_refused(tmp_path: Path, kind: str, 
 def test_a_file_in_the_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "data/nodes/note")
     with pytest.raises(errors.StateError) as caught:
-        protocol.commit(tmp_path, [put(PART, b"x")])
+        commit_protocol.commit(tmp_path, [put(PART, b"x")])
     assert caught.value.code == "E_NOT_REGULAR"
 
 
@@ -169,7 +169,7 @@ def test_dk_18_files_that_changed_since_they_were_read_are_all_named_and_kept(tm
     write(tmp_path, f"{DAY}/part_001.jsonl", b"appeared\n")
     before = tree(tmp_path)
     with pytest.raises(errors.Conflict) as caught:
-        protocol.commit(
+        commit_protocol.commit(
             tmp_path,
             [
                 put(PART, b"new\n", b"old\n"),
@@ -191,13 +191,13 @@ def test_dk_18_a_file_that_changes_while_the_write_is_staged_stops_it_before_the
             write(tmp_path, PART, b"edited\n")
 
     with pytest.raises(errors.Conflict) as caught:
-        protocol.commit(
+        commit_protocol.commit(
             tmp_path, [put(PART, b"new\n", b"old\n"), put("data/nodes/x/20260101/p", b"")], on_step=edit_late
         )
     assert caught.value.code == "E_STALE"
     assert tree(tmp_path) == {PART: b"edited\n"}
     assert folders(tmp_path) == {"data", "data/nodes", "data/nodes/note", DAY}
-    assert not protocol.is_pending(tmp_path)
+    assert not commit_protocol.is_pending(tmp_path)
 
 
 def test_a_file_that_changes_after_the_commit_point_is_not_overwritten(tmp_path: Path) -> None:
@@ -208,18 +208,18 @@ def test_a_file_that_changes_after_the_commit_point_is_not_overwritten(tmp_path:
             write(tmp_path, PART, b"edited\n")
 
     with pytest.raises(errors.StateError) as caught:
-        protocol.commit(tmp_path, [put(PART, b"new\n", b"old\n")], on_step=edit_late)
+        commit_protocol.commit(tmp_path, [put(PART, b"new\n", b"old\n")], on_step=edit_late)
     assert caught.value.code == "E_RECOVER"
     assert caught.value.details["committed"] is True
     assert tree(tmp_path) == {PART: b"edited\n"}
-    assert protocol.show(tmp_path)["files"] == [{"path": PART, "change": "put", "standing": "third"}]
+    assert commit_protocol.show(tmp_path)["files"] == [{"path": PART, "change": "put", "standing": "third"}]
 
 
 def all_steps(tmp_path: Path) -> list[str]:
     names: list[str] = []
     root = tmp_path / "steps"
     write(root, PART)
-    protocol.commit(root, CHANGES, on_step=names.append)
+    commit_protocol.commit(root, CHANGES, on_step=names.append)
     return names
 
 
@@ -240,13 +240,13 @@ def test_dk_16_a_disk_that_refuses_at_any_step_leaves_all_old_or_all_new(tmp_pat
 
         if index <= names.index("seal"):
             with pytest.raises(errors.Unavailable) as caught:
-                protocol.commit(root, CHANGES, on_step=refuse)
+                commit_protocol.commit(root, CHANGES, on_step=refuse)
             assert caught.value.code == "E_IO"
             assert tree(root) == {PART: b"old\n"}
             assert folders(root) == {"data", "data/nodes", "data/nodes/note", DAY}
-            assert not protocol.is_pending(root)
+            assert not commit_protocol.is_pending(root)
         else:  # committed: a second try finishes it
-            assert set(protocol.commit(root, CHANGES, on_step=refuse)) == set(NEW)
+            assert set(commit_protocol.commit(root, CHANGES, on_step=refuse)) == set(NEW)
             assert tree(root) == NEW
 
 
@@ -258,10 +258,10 @@ def test_a_disk_that_fails_after_the_commit_point_is_said_and_recovery_finishes(
             raise OSError(errno.EIO, "Input/output error")
 
     with pytest.raises(errors.Unavailable) as caught:
-        protocol.commit(tmp_path, CHANGES, on_step=fail)
+        commit_protocol.commit(tmp_path, CHANGES, on_step=fail)
     assert caught.value.code == "E_IO"
     assert caught.value.details["committed"] is True
-    assert protocol.recover(tmp_path).action == "finished"
+    assert commit_protocol.recover(tmp_path).action == "finished"
     assert tree(tmp_path) == NEW
 
 
@@ -275,8 +275,8 @@ def test_an_interruption_leaves_all_old_before_the_commit_point_and_a_sealed_wri
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            protocol.commit(root, CHANGES, on_step=interrupt)
-        protocol.recover(root)
+            commit_protocol.commit(root, CHANGES, on_step=interrupt)
+        commit_protocol.recover(root)
         assert tree(root) == ({PART: b"old\n"} if index <= names.index("seal") else NEW)
 
 
@@ -284,7 +284,7 @@ def test_deleting_the_last_file_of_a_day_removes_its_folder_but_nobody_elses(tmp
     write(tmp_path, PART)
     write(tmp_path, "data/nodes/other/20260101/part_000.jsonl")
     write(tmp_path, "data/nodes/other/20260101/theirs.txt")
-    protocol.commit(
+    commit_protocol.commit(
         tmp_path, [put(PART, None, b"old\n"), put("data/nodes/other/20260101/part_000.jsonl", None, b"old\n")]
     )
     assert folders(tmp_path) == {"data", "data/nodes", "data/nodes/other", "data/nodes/other/20260101"}
@@ -296,13 +296,13 @@ def test_a_link_in_the_place_of_local_state_is_never_written_through(tmp_path: P
     outside.mkdir()
     (root / ".duckkb").symlink_to(outside)
     with pytest.raises(errors.Unavailable) as caught:
-        protocol.commit(root, CHANGES)
+        commit_protocol.commit(root, CHANGES)
     assert caught.value.code == "E_READ_ONLY"
     (root / ".duckkb").unlink()
     (root / ".duckkb").mkdir()
     (root / ".duckkb/txn").symlink_to(outside)
     with pytest.raises(errors.Unavailable) as caught:
-        protocol.commit(root, CHANGES)
+        commit_protocol.commit(root, CHANGES)
     assert caught.value.code == "E_IO"
     assert list(outside.iterdir()) == []
     assert tree(root) == {PART: b"old\n"}
@@ -319,8 +319,8 @@ exec "$2" -c "$3"
 """
 PROGRAM = """
 from pathlib import Path
-from duckkb import errors
-from duckkb.truth.commit import protocol
+from duckkb.types import errors
+from duckkb.storage import commit_protocol as protocol
 change = protocol.FileChange("data/nodes/note/20260101/part_000.jsonl", None, b"x" * 40_000)
 for name in ("other", "bound", "full"):
     root = Path(name)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from duckkb import errors
-from duckkb.truth import state
-from duckkb.truth.commit import lock, protocol
+from duckkb.storage import base_lock, clone_state, commit_protocol
+from duckkb.types import errors
 
 PART = "data/nodes/note/20260101/part_000.jsonl"
 NEW = {PART: b"new\n", "data/nodes/x/20260101/part_000.jsonl": b"x\n"}
@@ -18,7 +17,9 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-CHANGES = [protocol.FileChange(path, sha(b"old\n") if path == PART else None, data) for path, data in NEW.items()]
+CHANGES = [
+    commit_protocol.FileChange(path, sha(b"old\n") if path == PART else None, data) for path, data in NEW.items()
+]
 
 
 def write(root: Path, path: str, data: bytes = b"old\n") -> None:
@@ -41,8 +42,8 @@ def sealed(root: Path) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        protocol.commit(root, CHANGES, on_step=interrupt)
-    (stage,) = (state.folder_of(root) / state.TXN).iterdir()
+        commit_protocol.commit(root, CHANGES, on_step=interrupt)
+    (stage,) = (clone_state.folder_of(root) / clone_state.TXN).iterdir()
     return stage
 
 
@@ -52,7 +53,7 @@ def test_a_forged_journal_writes_nothing_outside_and_stops(tmp_path: Path, path:
     body = (stage / "journal").read_bytes().split(b"\n")[0].replace(PART.encode(), path.encode())
     (stage / "journal").write_bytes(body + b"\n" + sha(body).encode() + b"\n")
     with pytest.raises(errors.StateError) as caught:
-        protocol.recover(tmp_path)
+        commit_protocol.recover(tmp_path)
     assert caught.value.code == "E_RECOVER"
     assert tree(tmp_path) == {PART: b"old\n"}
 
@@ -61,7 +62,7 @@ def test_a_journal_of_another_format_is_kept(tmp_path: Path) -> None:
     stage = sealed(tmp_path)
     body = (stage / "journal").read_bytes().split(b"\n")[0].replace(b'"format": 1', b'"format": 2')
     (stage / "journal").write_bytes(body + b"\n" + sha(body).encode() + b"\n")
-    for decide in (protocol.recover, protocol.forward, protocol.abort):
+    for decide in (commit_protocol.recover, commit_protocol.forward, commit_protocol.abort):
         with pytest.raises(errors.StateError):
             decide(tmp_path)
     assert (stage / "journal").exists()
@@ -82,24 +83,26 @@ LEFT_BEHIND = {
 """The stage of a write that was cut off, byte for byte as version 0.1.0 left it."""
 
 
-@pytest.mark.parametrize("decide", [protocol.recover, protocol.forward, protocol.abort], ids=lambda one: one.__name__)
+@pytest.mark.parametrize(
+    "decide", [commit_protocol.recover, commit_protocol.forward, commit_protocol.abort], ids=lambda one: one.__name__
+)
 def test_what_an_earlier_version_sealed_is_recovered(tmp_path: Path, decide: Callable[[Path], object]) -> None:
     write(tmp_path, PART)
     for folder in ("data/nodes/x/20260101", ".duckkb/txn/1505fef8c805ea07"):
         (tmp_path / folder).mkdir(parents=True)
     for name, data in LEFT_BEHIND.items():
         (tmp_path / ".duckkb/txn/1505fef8c805ea07" / name).write_bytes(data)
-    assert protocol.is_pending(tmp_path)
+    assert commit_protocol.is_pending(tmp_path)
     decide(tmp_path)
-    assert tree(tmp_path) == ({PART: b"old\n"} if decide is protocol.abort else NEW)
-    assert not protocol.is_pending(tmp_path)
+    assert tree(tmp_path) == ({PART: b"old\n"} if decide is commit_protocol.abort else NEW)
+    assert not commit_protocol.is_pending(tmp_path)
 
 
 def test_a_staged_file_that_was_damaged_is_made_again_from_its_image(tmp_path: Path) -> None:
     stage = sealed(tmp_path)
     (stage / "0000.new").write_bytes(b"damaged\n")
     (stage / "0001.new").unlink()
-    assert protocol.recover(tmp_path).action == "finished"
+    assert commit_protocol.recover(tmp_path).action == "finished"
     assert tree(tmp_path) == NEW
 
 
@@ -108,17 +111,17 @@ def test_damage_to_all_copies_stops_and_keeps_the_old_files(tmp_path: Path) -> N
     (stage / "0000.new").write_bytes(b"damaged\n")
     (stage / "images").write_bytes(b"damaged\n")
     with pytest.raises(errors.StateError) as caught:
-        protocol.recover(tmp_path)
+        commit_protocol.recover(tmp_path)
     assert caught.value.code == "E_RECOVER"
     assert (tmp_path / PART).read_bytes() == b"old\n"
-    assert protocol.is_pending(tmp_path)
+    assert commit_protocol.is_pending(tmp_path)
 
 
 def test_a_target_that_became_a_link_is_a_third_state(tmp_path: Path) -> None:
     sealed(tmp_path)
     (tmp_path / PART).unlink()
     (tmp_path / PART).symlink_to(tmp_path / "absent")
-    for decide in (protocol.recover, protocol.forward, protocol.abort):
+    for decide in (commit_protocol.recover, commit_protocol.forward, commit_protocol.abort):
         with pytest.raises(errors.StateError):
             decide(tmp_path)
     assert (tmp_path / PART).is_symlink()
@@ -127,11 +130,11 @@ def test_a_target_that_became_a_link_is_a_third_state(tmp_path: Path) -> None:
 
 def test_show_forward_and_abort_without_an_interrupted_write_do_nothing(tmp_path: Path) -> None:
     write(tmp_path, PART)
-    assert protocol.show(tmp_path) == {"state": "none", "id": "", "files": []}
+    assert commit_protocol.show(tmp_path) == {"state": "none", "id": "", "files": []}
     assert (
-        protocol.forward(tmp_path).action
-        == protocol.abort(tmp_path).action
-        == protocol.recover(tmp_path).action
+        commit_protocol.forward(tmp_path).action
+        == commit_protocol.abort(tmp_path).action
+        == commit_protocol.recover(tmp_path).action
         == "none"
     )
     assert not (tmp_path / ".duckkb").exists()
@@ -140,10 +143,10 @@ def test_show_forward_and_abort_without_an_interrupted_write_do_nothing(tmp_path
 def test_reading_and_writing_recover_first(tmp_path: Path) -> None:
     for name in ("reading", "writing"):
         sealed(tmp_path / name)
-    with protocol.lock_for_reading(tmp_path / "reading", 1) as read_only:
+    with commit_protocol.lock_for_reading(tmp_path / "reading", 1) as read_only:
         assert read_only is False
         assert tree(tmp_path / "reading") == NEW
-    with protocol.lock_for_writing(tmp_path / "writing", 1) as recovery:
+    with commit_protocol.lock_for_writing(tmp_path / "writing", 1) as recovery:
         assert recovery.action == "finished"
         assert tree(tmp_path / "writing") == NEW
-        assert lock.holder(tmp_path / "writing") is not None
+        assert base_lock.holder(tmp_path / "writing") is not None

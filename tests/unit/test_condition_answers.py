@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from duckkb.errors import FilterError
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
-from duckkb.records import Record
+from duckkb.sql.runtime_tables import Tables
+from duckkb.types.errors import FilterError
+from duckkb.types.records import Record
 from tests.record_tables import RecordTables
 
 PAPER = NodeType(

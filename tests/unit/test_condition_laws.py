@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.errors import FilterError
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
-from duckkb.records import Record
+from duckkb.sql.runtime_tables import Tables
+from duckkb.types.errors import FilterError
+from duckkb.types.records import Record
 from tests.record_tables import RecordTables
 
 THING = NodeType(

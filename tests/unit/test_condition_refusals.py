@@ -5,15 +5,15 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from duckkb.errors import FilterError
 from duckkb.id_set import IdSet
-from duckkb.lanes.sql.process.confined import Confined
-from duckkb.lanes.sql.process.engine import make_limit_error
-from duckkb.lanes.sql.reader.allowed import FUNCTIONS
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import SqlLimits
-from duckkb.records import Record
+from duckkb.sql.confined import Confined
+from duckkb.sql.runtime_tables import Tables
+from duckkb.sql.sql_process import make_limit_error
+from duckkb.sql.statement_names import FUNCTIONS
+from duckkb.types.errors import FilterError
+from duckkb.types.records import Record
 from tests.record_tables import RecordTables
 
 NOTE = NodeType(

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from duckkb import config
-from duckkb.config import remembered
-from duckkb.config.keys import KEYS, SETTING_VARIABLES, VARIABLES
-from duckkb.errors import OntologyError, StateError, Unavailable
-from duckkb.settings import ChatModelSettings, EmbeddingSettings, Environment, ProviderSettings, Settings
-from duckkb.truth.commit import lock
+from duckkb.config import machine_memory
+from duckkb.config.setting_keys import KEYS, SETTING_VARIABLES, VARIABLES
+from duckkb.storage import base_lock
+from duckkb.types.errors import OntologyError, StateError, Unavailable
+from duckkb.types.settings import ChatModelSettings, EmbeddingSettings, Environment, ProviderSettings, Settings
 
 REMOTE = Settings(embedding=EmbeddingSettings("bge", "https://models.example/v1", "MODEL_KEY"))
 
@@ -236,11 +236,11 @@ def test_bases_that_are_trusted_at_once_all_are(tmp_path: Path) -> None:
 def test_who_waits_for_the_record_of_trust_is_told_who_changes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remembered, "_WAIT_S", 0.0)
+    monkeypatch.setattr(machine_memory, "_WAIT_S", 0.0)
     around, root = env(tmp_path), folder(tmp_path / "kb")
     around.state_home.mkdir(parents=True)
     with (
-        lock.hold_lock_beside(around.state_home / "remembered", "exclusive", 0.0),
+        base_lock.hold_lock_beside(around.state_home / "remembered", "exclusive", 0.0),
         pytest.raises(Unavailable) as caught,
     ):
         config.accept(root, REMOTE, around)

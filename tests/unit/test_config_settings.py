@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from docs.example import render
 from duckkb import config
-from duckkb.config.keys import KEYS, SECTIONS
-from duckkb.config.show import normalize_config
-from duckkb.errors import Finding, OntologyError, StateError
-from duckkb.settings import (
+from duckkb.config.config_files import normalize_config
+from duckkb.config.setting_keys import KEYS, SECTIONS
+from duckkb.types.errors import Finding, OntologyError, StateError
+from duckkb.types.settings import (
     ArchSettings,
     AskSettings,
     ChatModelSettings,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.lanes.vectors.cosine import candidates
+from duckkb.index.cosine import candidates
 
 DOUBT = 2e-5
 

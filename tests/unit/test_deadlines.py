@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from duckkb import app, deadline
-from duckkb.actions.registry.offered import ACTIONS
-from duckkb.actions.registry.parameters import TIMES
-from duckkb.actions.registry.run import accept_call
-from duckkb.caller import Caller
-from duckkb.errors import Unavailable
-from duckkb.lanes.sql.process.confined import Confined
-from duckkb.lanes.sql.process.engines import Engines
+from duckkb import app
+from duckkb.operations.action import TIMES
+from duckkb.operations.catalog import ACTIONS
+from duckkb.operations.dispatch import accept_call
+from duckkb.sql.confined import Confined
+from duckkb.sql.sql_process import Engines
+from duckkb.types import request_context
+from duckkb.types.errors import Unavailable
+from duckkb.types.request_context import Caller
 from tests.conftest import NOTES, make_base
 
 _OF_TIME = re.compile(r"time(?!s\b)|second|minute|hour|_m?s$|wait|until|patience", re.IGNORECASE)
@@ -34,7 +35,7 @@ def test_no_parameter_that_is_a_time_goes_beyond_what_a_call_has() -> None:
         needed = {name: values[rules[name]["type"]] for name in action.input["required"] if "type" in rules[name]}
         for name in times & {"timeout", *numbers}:
             given = {**needed, name: rules[name].get("maximum", 3_600_000)}
-            with deadline.bound_block(_LIMIT_S, ""):
+            with request_context.bound_block(_LIMIT_S, ""):
                 for arguments in (given, needed):
                     _, shortened = accept_call(action.name, arguments, Caller(role="admin"))
                     assert shortened.get(name, 0) <= _LIMIT_S * TIMES[name], (action.name, name, arguments)
@@ -44,10 +45,10 @@ def test_no_parameter_that_is_a_time_goes_beyond_what_a_call_has() -> None:
 
 def test_a_statement_ends_when_nobody_waits_for_it_any_more_and_the_next_one_is_answered(tmp_path: Path) -> None:
     with app.open(make_base(tmp_path / "kb", NOTES)) as kb, ThreadPoolExecutor(3) as threads:
-        calls = [deadline.Deadline() for _ in range(3)]
+        calls = [request_context.Deadline() for _ in range(3)]
 
-        def ask(call: deadline.Deadline) -> None:
-            with deadline.apply_deadline(call):
+        def ask(call: request_context.Deadline) -> None:
+            with request_context.apply_deadline(call):
                 kb.run("sql", {"statement": _NEVER_ENDS, "timeout": 3600})
 
         asked = [threads.submit(ask, call) for call in calls]
@@ -64,10 +65,10 @@ def test_a_statement_in_its_process_ends_with_its_call(tmp_path: Path) -> None:
     """Also one that has begun: the process is killed, and the next statement has another."""
     with app.open(make_base(tmp_path / "kb", NOTES)) as kb, ThreadPoolExecutor(1) as threads:
         assert kb.run("sql", {"statement": "SELECT 1 AS n"})["rows"] == [{"n": 1}]
-        call, asked = deadline.Deadline(), threading.Event()
+        call, asked = request_context.Deadline(), threading.Event()
 
         def ask() -> None:
-            with deadline.apply_deadline(call):
+            with request_context.apply_deadline(call):
                 asked.set()
                 kb.run("sql", {"statement": _NEVER_ENDS, "timeout": 3600})
 
@@ -85,12 +86,12 @@ def test_engines_are_asked_side_by_side_and_who_had_none_is_next() -> None:
     both, ends = threading.Barrier(3), [threading.Event(), threading.Event()]
 
     def hold(end: threading.Event) -> None:
-        with deadline.bound_block(None, "flood"), engines.turn():
+        with request_context.bound_block(None, "flood"), engines.turn():
             both.wait()
             end.wait()
 
     def ask(owner: str) -> None:
-        with deadline.bound_block(None, owner), engines.turn():
+        with request_context.bound_block(None, owner), engines.turn():
             order.append(owner)
 
     with ThreadPoolExecutor(8) as threads:
@@ -112,10 +113,10 @@ def test_engines_are_asked_side_by_side_and_who_had_none_is_next() -> None:
 
 
 def test_who_waits_for_an_engine_goes_when_the_call_is_cancelled() -> None:
-    engines, call = Engines(Confined()), deadline.Deadline()
+    engines, call = Engines(Confined()), request_context.Deadline()
 
     def ask() -> None:
-        with deadline.apply_deadline(call), engines.turn():
+        with request_context.apply_deadline(call), engines.turn():
             raise AssertionError("there is none")
 
     with ThreadPoolExecutor(1) as threads, engines.turn():

@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from duckkb.errors import Finding
-from duckkb.review.diff.links import ForgeLinks
-from duckkb.review.diff.model import (
+from duckkb.review.diff_model import (
     Diff,
     DiffOptions,
     FieldChange,
@@ -22,9 +20,9 @@ from duckkb.review.diff.model import (
     RecordChange,
     RecordPlace,
 )
-from duckkb.review.reports.budget import more
-from duckkb.review.reports.formats import DIFF
-from duckkb.review.reports.markup import block, cell, span
+from duckkb.review.report_formats import DIFF, more
+from duckkb.review.report_markup import ForgeLinks, block, cell, span
+from duckkb.types.errors import Finding
 
 CANARY = "cAnArY"
 HOSTILE = [

@@ -5,8 +5,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.review.diff.words import Run, json_words, keep_near_changes, words
-from duckkb.rules.invisible import invisible_in, visible
+from duckkb.review.record_changes import Run, json_words, keep_near_changes, words
+from duckkb.types.invisible_characters import invisible_in, visible
 
 TEXTS = st.text(alphabet=st.sampled_from(list("ab 知识\n,1.\u202e")), max_size=40) | st.text(max_size=30)
 

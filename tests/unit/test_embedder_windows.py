@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as some
 
-from duckkb.llm.windows import halves, spans, unit_mean
+from duckkb.llm.embedder_contract import halves, spans, unit_mean
 
 
 @given(length=some.integers(0, 5000), limit=some.integers(1, 600))

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.documents import document
+from duckkb.documents import document, extraction, extraction_result, pdf
 from duckkb.documents.document import WARNINGS, Extracted
-from duckkb.documents.extract import libraries, pdf, process, remembered
-from duckkb.documents.extract.result import FileText
+from duckkb.documents.extraction_result import FileText
 from duckkb.ontology.model import Extraction
 from tests.harness.files import docx
 from tests.harness.files.pdf import Pdf, lines
@@ -33,9 +32,9 @@ def written() -> tuple[Sample, ...]:
 def kept(tmp_path: Path) -> Iterator[Path]:
     """A folder in which this process remembers."""
     folder = tmp_path / "documents"
-    remembered.remember_in(folder)
+    extraction.remember_in(folder)
     yield folder
-    remembered.remember_in(None)
+    extraction.remember_in(None)
 
 
 def well_formed(found: Extracted, raw: bytes) -> None:
@@ -53,7 +52,7 @@ def well_formed(found: Extracted, raw: bytes) -> None:
 
 def problems(sample: Sample) -> list[str]:
     """What of a sample is not as it should be."""
-    found = document.read(sample.name, sample.raw)
+    found = document.read_document(sample.name, sample.raw)
     well_formed(found, sample.raw)
     text, warned = found.fields["text"], set(found.fields.get("warnings", ()))
     wrong, at = list[str](), 0
@@ -122,7 +121,7 @@ def _odd_documents() -> dict[str, bytes]:
 def test_a_document_of_word_with_something_missing_keeps_its_text() -> None:
     degraded = 0
     for name, raw in _odd_documents().items():
-        fields = document.read("a.docx", raw).fields
+        fields = document.read_document("a.docx", raw).fields
         assert EN in fields["text"] and "文本文件" in fields["text"], (name, fields)
         assert set(fields.get("warnings", ())) <= {"degraded"}, name
         degraded += "warnings" in fields
@@ -132,22 +131,22 @@ def test_a_document_of_word_with_something_missing_keeps_its_text() -> None:
 def test_words_of_pages_and_cells_stay_apart_and_whole() -> None:
     form = "<p>one<img alt='map' src='data:x'>two<select><option>red</option><option>blue</option></select>"
     page = f"{form}<textarea>long</textarea><button>Go</button><label>Name</label></p><table><tr><th>a|b<tr><td>c|d</table>"
-    text = document.read("a.html", page.encode()).fields["text"]
+    text = document.read_document("a.html", page.encode()).fields["text"]
     assert text.split("\n")[0].split() == ["one", "map", "two", "red", "blue", "long", "Go", "Name"]
     assert "| a\\|b |" in text and "| c\\|d |" in text
     cells = docx.table([[docx.plain("x|y"), docx.plain("z")]])
-    assert "| x\\|y | z |" in document.read("a.docx", docx.document(cells)).fields["text"]
+    assert "| x\\|y | z |" in document.read_document("a.docx", docx.document(cells)).fields["text"]
     words = pdf._join_words(
         "ware\x02\r\nhouse well\ufffe\nknown GPT\x02\n4 Anglo\x02\nSaxon state-of\x02\nthe-art a well-known one 知\x02\n识 \x02"
     )
     assert words == "warehouse well-known GPT-4 Anglo-Saxon state-of-the-art a well-known one 知识 "
-    assert document.read("a.md", b"# Old\r\rline 3 [x](b.md)\r").links == {"b.md": [3]}
+    assert document.read_document("a.md", b"# Old\r\rline 3 [x](b.md)\r").links == {"b.md": [3]}
 
 
 def test_kx_18_a_place_in_the_text_of_a_pdf_says_its_page() -> None:
     pages = [lines(f"first of page {n}", f"second of page {n}") for n in range(1, 8)]
     pages[3] = []
-    found = document.read("a.pdf", Pdf(pages).write()).fields
+    found = document.read_document("a.pdf", Pdf(pages).write()).fields
     starts = found["pages"]
     assert len(starts) == 7
     for number in (1, 2, 3, 5, 6, 7):
@@ -173,19 +172,19 @@ def test_kx_18_no_text_takes_more_time_than_its_length_asks_for() -> None:
     for name, text in HOSTILE.items():
         try:
             with limited(3):
-                well_formed(document.read("a.md", text.encode()), text.encode())
+                well_formed(document.read_document("a.md", text.encode()), text.encode())
         except Hang:
             pytest.fail(f"{name} takes more than 3 s")
 
 
 def test_code_between_backticks_holds_no_links_and_ends_with_its_paragraph() -> None:
     text = "`[no](a.md)` [yes](b.md) ``[no](c.md) ` `` [yes](d.md)\n\nodd ` tick [yes](e.md)\n\nand ` [yes](f.md)\n"
-    assert set(document.read("x.md", text.encode()).links) == {"b.md", "d.md", "e.md", "f.md"}
+    assert set(document.read_document("x.md", text.encode()).links) == {"b.md", "d.md", "e.md", "f.md"}
 
 
 def test_kx_18_links_of_pages_and_documents_lead_to_files_beside_them() -> None:
     page = b"<p><a href='../x/b.pdf'>one</a><br>\n<a href='c%20d.md#e'>two</a> <a href='mailto:a@b'>no</a></p>"
-    found = document.read("guide/a.html", page)
+    found = document.read_document("guide/a.html", page)
     assert {
         target: [found.fields["text"].splitlines()[line - 1] for line in at] for target, at in found.links.items()
     } == {
@@ -204,12 +203,12 @@ def test_kx_18_a_format_that_is_switched_off_or_not_installed_is_said_and_nothin
     }
     off = Extraction(off=("docx", "html", "pdf"))
     for name, raw in files.items():
-        said = document.read(name, raw, off).fields
+        said = document.read_document(name, raw, off).fields
         assert (said["text"], said["warnings"], said["title"]) == ("", ["disabled"], "a")
-    monkeypatch.setattr(libraries, "_find_version", lambda module: "")
+    monkeypatch.setattr(extraction_result, "_find_version", lambda module: "")
     for name, raw in files.items():
-        assert document.read(name, raw).fields["warnings"] == ["disabled"]
-    assert document.read("a.pdf", files["a.pdf"], Extraction(largest=99)).fields["warnings"] == ["too_large"]
+        assert document.read_document(name, raw).fields["warnings"] == ["disabled"]
+    assert document.read_document("a.pdf", files["a.pdf"], Extraction(largest=99)).fields["warnings"] == ["too_large"]
 
 
 def test_kx_18_files_are_read_again_where_what_reads_them_is_installed_and_others_are_not(
@@ -223,48 +222,50 @@ def test_kx_18_files_are_read_again_where_what_reads_them_is_installed_and_other
     before = names()
     version = f"pypdfium2 {pypdfium2.PYPDFIUM_INFO.version}"
     assert [version in one for one in before] == [False, True, True] and "mammoth" in before[2]
-    version_of = libraries._find_version
-    monkeypatch.setattr(libraries, "_find_version", lambda module: "" if module == "pypdfium2" else version_of(module))
-    libraries.extractor.cache_clear()
+    version_of = extraction_result._find_version
+    monkeypatch.setattr(
+        extraction_result, "_find_version", lambda module: "" if module == "pypdfium2" else version_of(module)
+    )
+    extraction_result.extractor.cache_clear()
     after = names()
-    libraries.extractor.cache_clear()
+    extraction_result.extractor.cache_clear()
     assert [one == other for one, other in zip(before, after, strict=True)] == [True, False, False]
 
 
 def test_kx_18_what_was_extracted_is_remembered_by_content_and_made_anew_where_it_is_damaged(kept: Path) -> None:
     raw = Pdf([lines(EN)], title="T", outline=["H"]).write()
-    first = document.read("a.pdf", raw)
+    first = document.read_document("a.pdf", raw)
     [file] = kept.iterdir()
     assert file.stat().st_mode & 0o777 == 0o600 and kept.stat().st_mode & 0o777 == 0o700
     whole = file.read_bytes()
-    process.close()
-    assert document.read("other/b.pdf", raw).fields == first.fields
-    assert process._extractor._process is None, "nothing was started: it was remembered"
+    extraction.close()
+    assert document.read_document("other/b.pdf", raw).fields == first.fields
+    assert extraction._extractor._process is None, "nothing was started: it was remembered"
     for damaged in (b"", whole[:-9], whole.replace(b"Orders", b"Ordeal"), whole[32:], b"\xff" * 99):
         file.write_bytes(damaged)
-        assert document.read("a.pdf", raw) == first
+        assert document.read_document("a.pdf", raw) == first
         assert file.read_bytes() == whole
     assert [*kept.iterdir()] == [file]
 
 
 def test_kx_18_another_version_extracts_anew(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = f"<p>{EN}</p>".encode()
-    document.read("a.html", raw)
-    monkeypatch.setattr(process, "extractor", lambda form: "another")
-    monkeypatch.setattr(process._extractor, "read", lambda form, raw, how: (FileText("made anew"), True))
-    assert [document.read("a.html", raw).fields["text"] for _ in "ab"] == ["made anew"] * 2
+    document.read_document("a.html", raw)
+    monkeypatch.setattr(extraction, "extractor", lambda form: "another")
+    monkeypatch.setattr(extraction._extractor, "read", lambda form, raw, how: (FileText("made anew"), True))
+    assert [document.read_document("a.html", raw).fields["text"] for _ in "ab"] == ["made anew"] * 2
     monkeypatch.undo()
-    assert document.read("a.html", raw).fields["text"] == EN
+    assert document.read_document("a.html", raw).fields["text"] == EN
 
 
 def test_kx_18_what_was_not_used_for_longest_goes_first(kept: Path) -> None:
     for number in range(4):
-        document.read("a.html", f"<p>page {number}</p>".encode())
+        document.read_document("a.html", f"<p>page {number}</p>".encode())
     files = sorted(kept.iterdir())
     for number, file in enumerate(files):
         os.utime(file, (number, number))
     most = sum(file.stat().st_size for file in files[2:])
-    assert [path for path, _ in remembered.surplus(kept, most)] == files[:2]
+    assert [path for path, _ in extraction.surplus(kept, most)] == files[:2]
 
 
 def test_kx_18_a_folder_that_is_a_link_or_cannot_be_written_keeps_nothing_and_harms_nothing(tmp_path: Path) -> None:
@@ -273,16 +274,16 @@ def test_kx_18_a_folder_that_is_a_link_or_cannot_be_written_keeps_nothing_and_ha
     (tmp_path / "file").write_text("x", "utf-8")
     try:
         for folder in (tmp_path / "link", tmp_path / "file", tmp_path / "file" / "below"):
-            remembered.remember_in(folder)
-            assert document.read("a.html", f"<p>{EN}</p>".encode()).fields["text"] == EN
+            extraction.remember_in(folder)
+            assert document.read_document("a.html", f"<p>{EN}</p>".encode()).fields["text"] == EN
     finally:
-        remembered.remember_in(None)
+        extraction.remember_in(None)
     assert [*(tmp_path / "real").iterdir()] == []
 
 
 _ODD = """
 import os, sys, time
-from duckkb.documents.extract import child
+from duckkb.documents import extraction_worker as child
 def odd(raw):
     if raw == b"sleep": time.sleep(99)
     if raw == b"spin":
@@ -293,7 +294,7 @@ def odd(raw):
     if raw == b"print": print("noise"); os.write(1, b"noise" * 99)
     if raw == b"lie": child.send(os.fdopen(answers, "wb"), b'{"text": 1}'); time.sleep(99)
     if raw == b"stumble": raise KeyError("r")
-    from duckkb.documents.extract.result import FileText
+    from duckkb.documents.extraction_result import FileText
     return FileText("read")
 answers = os.dup(1)
 child._load_reader = lambda form: odd
@@ -304,10 +305,10 @@ child.main()
 @pytest.fixture
 def odd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Extraction by a process whose reader does what the file says."""
-    process.close()
-    monkeypatch.setattr(process, "_PROGRAM", _ODD)
+    extraction.close()
+    monkeypatch.setattr(extraction, "_PROGRAM", _ODD)
     yield
-    process.close()
+    extraction.close()
 
 
 @pytest.mark.long
@@ -320,13 +321,13 @@ def test_kx_18_a_file_that_kills_its_reader_is_a_warning_and_the_next_one_is_rea
     odd: None, kept: Path, does: str, warned: str | None
 ) -> None:
     how = Extraction(seconds=1 if warned == "timeout" else 60, memory=256 * 1024**2)
-    assert document.read("good.pdf", b"good", how).fields["text"] == "read"
-    found = document.read("bad.pdf", does.encode(), how).fields
+    assert document.read_document("good.pdf", b"good", how).fields["text"] == "read"
+    found = document.read_document("bad.pdf", does.encode(), how).fields
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process._extractor, "read", None)  # nobody waits twice for the same file
-        assert document.read("again.pdf", does.encode(), how).fields["text"] == found["text"]
+        patch.setattr(extraction._extractor, "read", None)  # nobody waits twice for the same file
+        assert document.read_document("again.pdf", does.encode(), how).fields["text"] == found["text"]
     assert found.get("warnings") == ([warned] if warned else None)
-    assert document.read("other.pdf", b"other", how).fields["text"] == "read"
+    assert document.read_document("other.pdf", b"other", how).fields["text"] == "read"
     is_remembered = does in ("stumble", "print")
     assert len([*kept.iterdir()]) == 2 + is_remembered, (
         "a machine that was busy, or short of memory, says nothing of a file"
@@ -338,7 +339,7 @@ def test_kx_18_files_of_several_threads_and_of_forks_are_read_by_processes_of_th
     found: dict[int, str] = {}
 
     def read(number: int) -> None:
-        found[number] = document.read("a.html", pages[number]).fields["text"]
+        found[number] = document.read_document("a.html", pages[number]).fields["text"]
 
     threads = [threading.Thread(target=read, args=(number,)) for number in range(12)]
     for thread in threads:
@@ -346,23 +347,23 @@ def test_kx_18_files_of_several_threads_and_of_forks_are_read_by_processes_of_th
     for thread in threads:
         thread.join()
     assert found == {number: f"page {number}" for number in range(12)}
-    before = process._extractor._process
+    before = extraction._extractor._process
     child_id = os.fork()
     if child_id == 0:
         try:
-            ok = document.read("a.html", b"<p>of the fork</p>").fields["text"] == "of the fork"
-            process.close()
+            ok = document.read_document("a.html", b"<p>of the fork</p>").fields["text"] == "of the fork"
+            extraction.close()
         finally:
             os._exit(not ok)
     assert os.waitstatus_to_exitcode(os.waitpid(child_id, 0)[1]) == 0
-    assert document.read("a.html", b"<p>after it</p>").fields["text"] == "after it"
-    assert process._extractor._process is before is not None
+    assert document.read_document("a.html", b"<p>after it</p>").fields["text"] == "after it"
+    assert extraction._extractor._process is before is not None
 
 
 def test_kx_18_the_process_opens_no_connection_starts_no_program_and_reads_no_file_of_others(tmp_path: Path) -> None:
     code = """
 import json, os, socket, subprocess, sys
-from duckkb.documents.extract import child
+from duckkb.documents import extraction_worker as child
 child.close()
 tries = [
     lambda: socket.socket(), lambda: socket.create_connection(("127.0.0.1", 9)), lambda: subprocess.run(["true"]),
@@ -386,7 +387,7 @@ print(refused, len(tries))
 def test_packages_that_an_installer_linked_are_read_and_nothing_beside_them(tmp_path: Path) -> None:
     code = """
 import os, sys
-from duckkb.documents.extract import child
+from duckkb.documents import extraction_worker as child
 packages, store = sys.argv[1:]
 sys.path.append(packages)
 child.close()
@@ -426,8 +427,8 @@ def test_kx_18_nothing_that_a_file_names_is_fetched() -> None:
         place = f"http://127.0.0.1:{server.getsockname()[1]}/x.png"
         links = {"rLink": place}
         picture = '<w:r><w:drawing><wp:inline><a:graphic><a:graphicData><pic:pic><pic:blipFill><a:blip r:link="rLink"/></pic:blipFill></pic:pic></a:graphicData></a:graphic></wp:inline></w:drawing></w:r>'
-        document.read("a.docx", docx.document(docx.paragraph(docx.run(EN), picture), links=links))
-        document.read(
+        document.read_document("a.docx", docx.document(docx.paragraph(docx.run(EN), picture), links=links))
+        document.read_document(
             "a.html", f"<link rel=stylesheet href={place}><img src={place}><p>{EN}</p><iframe src={place}>".encode()
         )
         with pytest.raises(TimeoutError):

@@ -6,9 +6,8 @@ from urllib.parse import unquote
 import jsonschema
 import pytest
 
-from duckkb.errors import Finding
-from duckkb.review.reports.findings import command, commands
-from duckkb.review.reports.sarif import build_log
+from duckkb.review.report_formats import build_log, command, commands
+from duckkb.types.errors import Finding
 
 HOSTILE = [
     "plain",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.git import patch
+from duckkb.storage import bundle
 
 LINES = [f'{{"id":"{n}","text":"第{n}行"}}\n'.encode() for n in range(40)]
 MANY = b"".join(LINES)
@@ -62,11 +62,11 @@ def test_a_diff_is_what_git_shows_in_a_real_repository(tmp_path: Path, changes: 
     committed(tmp_path, changes)
     lay_out(tmp_path, changes, 2)
     git(tmp_path, "add", "-A")
-    assert patch.format_patch(changes) == git(tmp_path, "diff", "-U1", "--cached", "--no-renames").decode()
+    assert bundle.format_patch(changes) == git(tmp_path, "diff", "-U1", "--cached", "--no-renames").decode()
 
 
 def test_no_change_is_no_text() -> None:
-    assert patch.format_patch([]) == patch.format_patch([("data/a", b"x", b"x")]) == ""
+    assert bundle.format_patch([]) == bundle.format_patch([("data/a", b"x", b"x")]) == ""
 
 
 contents = st.none() | st.lists(st.sampled_from([b"a\n", b"b\n", "中\n".encode(), b"\n", b"end", b"\r\n"])).map(
@@ -81,7 +81,7 @@ def test_git_applies_a_diff(
 ) -> None:
     changes = [(path, old, new) for path, (old, new) in sorted(pairs.items())]
     root = committed(tmp_path_factory.mktemp("apply"), changes)
-    text = patch.format_patch(changes)
+    text = bundle.format_patch(changes)
     if text:
         git(root, "apply", "--whitespace=nowarn", stdin=text.encode())
     for path, _, new in changes:

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.actions.embedding import MOST_DIMENSIONS, read_vector
-from duckkb.errors import UsageError
-from duckkb.llm.vector_form import to_hex
+from duckkb.llm.embedder_contract import to_hex
+from duckkb.operations.embedding_models import MOST_DIMENSIONS, read_vector
+from duckkb.types.errors import UsageError
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = st.lists(FLOATS, min_size=1, max_size=40).filter(any)

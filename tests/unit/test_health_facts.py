@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.review.health import machine, repository
-from duckkb.truth import state as local
+from duckkb.review import machine_health
+from duckkb.storage import clone_state
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
@@ -30,27 +30,30 @@ torn
     ],
 )
 def test_the_file_system_is_that_of_the_nearest_and_latest_mount(path: str, kind: str) -> None:
-    assert local.file_system(Path(path), MOUNTS) == kind
+    assert clone_state.file_system(Path(path), MOUNTS) == kind
 
 
 def test_this_machine_has_a_file_system_or_does_not_tell() -> None:
-    assert bool(local.file_system(Path.cwd())) == local.MOUNTS.exists()
+    assert bool(clone_state.file_system(Path.cwd())) == clone_state.MOUNTS.exists()
 
 
 @pytest.mark.parametrize(
     ("kind", "remote"), [("nfs", True), ("cifs", True), ("9p", True), ("fuse.x", True), ("fuseblk", False), ("", False)]
 )
 def test_a_base_on_a_file_system_of_several_machines_is_warned_of(tmp_path: Path, kind: str, remote: bool) -> None:
-    found = list(machine.judge_file_system(tmp_path, kind))
+    found = list(machine_health.judge_file_system(tmp_path, kind))
     assert [verdict.status for verdict in found] == (["warning"] if remote else [])
-    assert local.is_remote(kind) is remote
+    assert clone_state.is_remote(kind) is remote
 
 
 def test_room_is_judged_without_naming_what_is_left() -> None:
-    assert not [*machine.room(machine.LEAST_BYTES, None), *machine.room(10**12, machine.LEAST_INODES)]
-    low = list(machine.room(machine.LEAST_BYTES - 1, machine.LEAST_INODES - 1))
+    assert not [
+        *machine_health.room(machine_health.LEAST_BYTES, None),
+        *machine_health.room(10**12, machine_health.LEAST_INODES),
+    ]
+    low = list(machine_health.room(machine_health.LEAST_BYTES - 1, machine_health.LEAST_INODES - 1))
     assert [problem.status for problem in low] == ["warning", "warning"] and all(problem.remedy for problem in low)
-    assert low == list(machine.room(5, 0)), "two looks at a disk that fills up say the same"
+    assert low == list(machine_health.room(5, 0)), "two looks at a disk that fills up say the same"
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,7 @@ def test_room_is_judged_without_naming_what_is_left() -> None:
 def test_settings_of_git_that_change_files_or_names(
     settings: dict[str, str], eol: str, platform: str, folds: bool, remedy: str | None
 ) -> None:
-    found = list(repository.risks(settings, eol, platform, folds_case=folds))
+    found = list(machine_health.risks(settings, eol, platform, folds_case=folds))
     assert [verdict.status for verdict in found] == ["warning"] * bool(remedy)
     assert not remedy or remedy in found[0].remedy
 
@@ -94,4 +97,4 @@ def test_settings_of_git_that_change_files_or_names(
     ],
 )
 def test_versions_are_held_against_bounds(version: str, bounds: str, fits: bool) -> None:
-    assert machine.is_within(version, bounds) is fits
+    assert machine_health.is_within(version, bounds) is fits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.lanes.files import LaneFiles, LaneMeta
+from duckkb.store.mirrored_files import LaneFiles, LaneMeta
 
 MEGABYTE = 1 << 20
 

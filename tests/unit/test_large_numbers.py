@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import pytest
 
-from duckkb.errors import FilterError
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import SqlLimits
-from duckkb.records import Record
+from duckkb.sql.runtime_tables import Tables
+from duckkb.types.errors import FilterError
+from duckkb.types.records import Record
 from tests.record_tables import RecordTables
 
 TIME = "2024-05-01T10:00:00.000001Z"

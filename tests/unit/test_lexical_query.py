@@ -5,12 +5,12 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from duckkb.indexing.tokens import JiebaTokenizer
-from duckkb.lanes.lexical.fields import clip_tokens, words_fields
-from duckkb.lanes.lexical.query import Clause, clauses, is_han
-from duckkb.lanes.order import best_first, is_settled
+from duckkb.index.tokens import JiebaTokenizer
+from duckkb.index.word_fields import clip_tokens, words_fields
+from duckkb.index.word_query import Clause, clauses, is_han
 from duckkb.ontology.model import NodeType, SearchField
-from duckkb.queries import LexicalQuery
+from duckkb.ports import best_first, is_settled
+from duckkb.types.queries import LexicalQuery
 
 TOKENIZER = JiebaTokenizer()
 ONE = words_fields(NodeType("A", "a", ("n",), {}, full_text=(SearchField("title"), SearchField("body"))), "english")

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from duckkb.entries import IndexEntry, Tokens
-from duckkb.errors import UsageError
-from duckkb.indexing.tokens import PlainTokenizer
-from duckkb.lanes.lexical.lexical import Lexical
-from duckkb.lanes.memory_rows import MemoryRows
+from duckkb.app.retrievers import MemoryRows
+from duckkb.index.tokens import PlainTokenizer
+from duckkb.index.word_index import Lexical
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row
-from duckkb.queries import LexicalQuery
-from duckkb.records import Record
+from duckkb.types.errors import UsageError
+from duckkb.types.queries import LexicalQuery
+from duckkb.types.records import IndexEntry, Record, Tokens
 
 DOC = NodeType("Doc", "doc", ("name",), {}, full_text=(SearchField("body"),))
 K1, B = 1.2, 0.75
@@ -198,14 +197,14 @@ def test_an_unknown_language_is_named() -> None:
 def test_filters_import_no_index_and_words_no_database() -> None:
     program = """
 import sys
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.sql.tables import Tables
-from duckkb.lanes.type_lanes import TypeLanes
+from duckkb.app.retrievers import MemoryRows
+from duckkb.sql.runtime_tables import Tables
+from duckkb.app.retrievers import TypeLanes
 from duckkb.ontology.model import NodeType, Ontology, SearchField
 from duckkb.ports import Row
-from duckkb.queries import LexicalQuery
-from duckkb.records import Record
-from duckkb.settings import Settings
+from duckkb.types.queries import LexicalQuery
+from duckkb.types.records import Record
+from duckkb.types.settings import Settings
 
 kind = NodeType("Doc", "doc", ("name",), {}, full_text=(SearchField("body"),))
 rows = MemoryRows([Row(Record("Doc", 1, ("a",), {"name": "a"}, "2024-01-01T00:00:00.000000Z", "2024-01-01T00:00:00.000000Z"))])

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.truth.merge import conflict, merge_rules
-from duckkb.truth.merge.conflict import Block
-from duckkb.truth.merge.field_merge import MergeRules
-from duckkb.truth.merge.merge_rules import RulesByTable
-from duckkb.truth.merge.table_merge import Unmergeable, merge_table
+from duckkb.storage import merge_rules
+from duckkb.storage.field_merge import MergeRules
+from duckkb.storage.merge_rules import Block, RulesByTable
+from duckkb.storage.table_merge import Unmergeable, merge_table
 
 P, Q, R = (f"data/nodes/note/2026010{day}/part_000.jsonl" for day in (1, 2, 3))
 NOTE = MergeRules(("id",), {"tags": "set"}, name="Note")
@@ -80,7 +79,7 @@ def test_only_the_record_in_conflict_is_marked_and_both_sides_hold_the_clean_edi
     merged = merge_table({P: part(base, B)}, {P: part(ours, line(2, "b", 5))}, {P: part(theirs, B, C)}, NOTE)
     block = Block(base, line(1, "a", 3, x=2, y=4), line(1, "a", 3, x=3, y=4))
     assert [(one.path, one.identity, one.block) for one in merged.conflicts] == [(P, "a", block)]
-    assert conflict.read(merged.parts[P] or b"") == [block, line(2, "b", 5), C]
+    assert merge_rules.read_blocks(merged.parts[P] or b"") == [block, line(2, "b", 5), C]
     assert (merged.parts[P] or b"").startswith(b"<<<<<<< ours")
     assert block.open_fields(NOTE) == ("x",)
 
@@ -186,5 +185,5 @@ def test_what_is_marked_is_read_back(
 ) -> None:
     for one in merge_table(base, ours, theirs, NOTE).conflicts:
         held: list[bytes | Block] = [A, one.block, B]
-        assert conflict.read(conflict.join_blocks(held, size)) == held
-        assert conflict.has_markers(conflict.join_blocks(held, size))
+        assert merge_rules.read_blocks(merge_rules.join_blocks(held, size)) == held
+        assert merge_rules.has_markers(merge_rules.join_blocks(held, size))

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from duckkb.errors import Unavailable
 from duckkb.llm.providers import make_expander, make_reranker
-from duckkb.llm.providers.expand import ChatExpander
-from duckkb.llm.providers.rerank import ChatReranker, HttpReranker, TeiReranker
-from duckkb.queries import Variant
-from duckkb.settings import RerankSettings
+from duckkb.llm.providers.reranking_models import ChatExpander, ChatReranker, HttpReranker, TeiReranker
+from duckkb.types.errors import Unavailable
+from duckkb.types.queries import Variant
+from duckkb.types.settings import RerankSettings
 from tests.fake_endpoint import Reply
 from tests.fake_models import SAID, FakeModels, encoded, verdict
 from tests.fakes import WordReranker

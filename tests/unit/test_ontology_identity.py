@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.errors import UsageError
-from duckkb.ontology.load import load
 from duckkb.ontology.model import Ontology
-from duckkb.ontology.source import read_yaml
-from duckkb.ontology.validate import Validator
-from duckkb.records import TypedEnd, component_of, identity_text, identity_value
+from duckkb.ontology.ontology_files import load
+from duckkb.ontology.validation import Validator
+from duckkb.ontology.yaml_source import read_yaml
+from duckkb.types.errors import UsageError
+from duckkb.types.records import TypedEnd, component_of, identity_text, identity_value
 
 TYPES = """\
 nodes:

@@ -4,12 +4,12 @@ import textwrap
 
 import pytest
 
-from duckkb.errors import Finding
-from duckkb.ontology.load import load, questions
 from duckkb.ontology.model import Ontology, SearchField
 from duckkb.ontology.names import did_you_mean, is_table_name, is_type_name, nearest
-from duckkb.ontology.source import read_yaml
-from duckkb.settings import Fusion
+from duckkb.ontology.ontology_files import load, questions
+from duckkb.ontology.yaml_source import read_yaml
+from duckkb.types.errors import Finding
+from duckkb.types.settings import Fusion
 
 GOOD = """\
 nodes:

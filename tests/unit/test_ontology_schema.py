@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
-from duckkb.errors import Finding
-from duckkb.ontology.kinds import identity_kind, kinds
-from duckkb.ontology.load import load
-from duckkb.ontology.source import read_yaml
-from duckkb.ontology.validate import Validator
+from duckkb.ontology.ontology_files import load
+from duckkb.ontology.schema_kinds import identity_kind, kinds
+from duckkb.ontology.validation import Validator
+from duckkb.ontology.yaml_source import read_yaml
+from duckkb.types.errors import Finding
 
 
 def findings(schema: dict[str, Any], searched: str = "") -> list[Finding]:

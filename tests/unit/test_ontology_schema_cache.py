@@ -20,7 +20,7 @@ _LOAD = """
 import sys
 from pathlib import Path
 from duckkb import app, config
-from duckkb.errors import OntologyError
+from duckkb.types.errors import OntologyError
 root, state = Path(sys.argv[1]), Path(sys.argv[2])
 env = config.read_environment(root, {"HOME": str(state), "XDG_STATE_HOME": str(state)})
 try:

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator, FormatChecker
 
-from duckkb.ontology.load import load
-from duckkb.ontology.source import read_yaml
-from duckkb.ontology.validate import Validator
+from duckkb.ontology.ontology_files import load
+from duckkb.ontology.validation import Validator
+from duckkb.ontology.yaml_source import read_yaml
 
 TYPES = """\
 nodes:

@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.ontology.source import MAX_BYTES, MAX_DEPTH, Document, read_yaml
+from duckkb.ontology.yaml_source import MAX_BYTES, MAX_DEPTH, Document, read_yaml
 
 
 def read(text: str) -> Document:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.truth.git.run import read_bytes
-from duckkb.truth.layout import read_regular
-from duckkb.truth.merge.merge_rules import digest
+from duckkb.storage.git_process import read_bytes
+from duckkb.storage.layout import read_regular
+from duckkb.storage.merge_rules import digest
 
 READERS: dict[str, Callable[[Path], object]] = {
     "a part": lambda folder: read_regular(folder / "config.yaml"),

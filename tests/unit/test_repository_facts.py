@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import StateError, Unavailable
-from duckkb.truth.git import branches, repository, run
+from duckkb.storage import git_facts, git_process, repository
+from duckkb.types.errors import StateError, Unavailable
 
 SOURCES = str(Path(duckkb.__file__).parents[1])
 PART = "data/nodes/note/20260101/part_007.jsonl"
@@ -68,10 +68,10 @@ def test_each_branch_that_git_has_is_found_by_its_name(root: Path, name: str) ->
     write(root, PART)
     made = commit(root)
     git(root, "update-ref", f"refs/heads/{name}", made)
-    assert branches.resolve_branch(root, name).commit == made
+    assert git_facts.resolve_branch(root, name).commit == made
     for other in (f"{name}\n", f"{name}\0", f"{name} ", "\ud800", ""):
         with pytest.raises(StateError, match="no branch"):
-            branches.resolve_branch(root, other)
+            git_facts.resolve_branch(root, other)
 
 
 def test_branch_and_commit_follow_the_checkout(root: Path) -> None:
@@ -270,9 +270,9 @@ def test_a_hostile_repository_runs_no_command(root: Path, tmp_path: Path) -> Non
     hostile(root, canary)
     assert repository.head_has_records(root) is True
     assert repository.tracks_state(root) is True
-    assert run.text(root, ["cat-file", "blob", f"HEAD:{PART}"]) == "{}"
+    assert git_process.text(root, ["cat-file", "blob", f"HEAD:{PART}"]) == "{}"
     (root / ".git/objects" / blob[:2] / blob[2:]).unlink()  # a partial clone would fetch it
-    assert run.answer(root, ["cat-file", "blob", f"HEAD:{PART}"]).code
+    assert git_process.answer(root, ["cat-file", "blob", f"HEAD:{PART}"]).code
     repository.branch(root)
     repository.is_main_branch(root)
     assert not canary.exists(), canary.read_text()
@@ -292,7 +292,7 @@ def test_without_the_git_program_files_still_answer(root: Path, tmp_path: Path) 
     git(root, "add", "-f", ".duckkb", "data")
     first = commit(root)
     program = (
-        "import sys; from pathlib import Path; from duckkb.truth.git import repository as h; r = Path(sys.argv[1]);"
+        "import sys; from pathlib import Path; from duckkb.storage import repository as h; r = Path(sys.argv[1]);"
         "print(h.branch(r), h.head_commit(r), h.tracks_state(r), h.head_has_records(r),"
         "h.is_main_branch(r), h.operation_in_progress(r))"
     )

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from duckkb.errors import UsageError
+from duckkb.engine.rank_fusion import Intent, plan, servable
 from duckkb.ontology.model import NodeType, Policy, SearchField, settings_of
-from duckkb.queries import Mode
-from duckkb.search.plan import Intent, plan, servable
-from duckkb.settings import DEFAULT_MODEL, NO_MODEL, EmbeddingSettings, Fusion, Settings
+from duckkb.types.errors import UsageError
+from duckkb.types.queries import Mode
+from duckkb.types.settings import DEFAULT_MODEL, NO_MODEL, EmbeddingSettings, Fusion, Settings
 
 BODY = (SearchField("body"),)
 BOTH = NodeType("Both", "both", ("id",), {}, BODY, BODY)

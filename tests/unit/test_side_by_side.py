@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from duckkb.errors import Unavailable
-from duckkb.llm.waiting import side_by_side
+from duckkb.llm.call_pool import side_by_side
+from duckkb.types.errors import Unavailable
 from tests.harness.waiting import HANG_S
 
 

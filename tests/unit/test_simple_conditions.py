@@ -9,15 +9,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.sql import simple
-from duckkb.lanes.sql.process.confined import Confined
-from duckkb.lanes.sql.reader.question import read_condition
-from duckkb.lanes.sql.reader.syntax import Source, parse_condition
-from duckkb.lanes.sql.row_table import RowTable
+from duckkb.app.retrievers import MemoryRows
 from duckkb.ontology.model import NodeType, Ontology
 from duckkb.ports import Row
-from duckkb.records import Record
+from duckkb.sql import row_table
+from duckkb.sql.confined import Confined
+from duckkb.sql.row_table import RowTable
+from duckkb.sql.statements import read_condition
+from duckkb.sql.syntax import Source, parse_condition
+from duckkb.types.records import Record
 from tests.record_tables import RecordTables
 
 TIME = "2024-05-01T10:00:00.000000Z"
@@ -114,7 +114,7 @@ FRAGMENT = st.lists(_comparison(), min_size=1, max_size=3).flatmap(
 @given(fragment=FRAGMENT)
 @example(fragment='"x y" IN (-5, 0)')
 def test_what_columns_answer_is_what_the_engine_answers(rows: RowTable, engine: Confined, fragment: str) -> None:
-    asked = simple.tests(fragment, rows.columns)
+    asked = row_table.simple_tests(fragment, rows.columns)
     if asked:
         assert list(rows.select_ids(asked)) == _by_engine(engine, rows, fragment)
 
@@ -125,14 +125,14 @@ PIECES = ["name", "=", "<", "'a'", "'", '"', "-", "1", ".", " ", " ", "AND", "IN
 @settings(max_examples=400)
 @given(fragment=st.lists(st.sampled_from(PIECES), max_size=14).map("".join))
 def test_what_is_read_at_a_glance_is_nothing_that_the_parser_refuses(engine: Confined, fragment: str) -> None:
-    if simple.parse_comparisons(fragment):
+    if row_table.parse_comparisons(fragment):
         assert parse_condition(engine, Source(fragment, is_filter=True))
 
 
 def test_most_of_the_generated_conditions_are_answered_by_columns(rows: RowTable) -> None:
     fragments = ["name = 'a'", "name<>'it''s' AND \"x y\" >= -1.5", '"Order" IN (1, -5, 7)', '"q""uote" = true']
-    assert all(simple.tests(fragment, rows.columns) for fragment in fragments)
-    assert all(len(rows.select_ids(simple.tests(fragment, rows.columns))) for fragment in fragments)
+    assert all(row_table.simple_tests(fragment, rows.columns) for fragment in fragments)
+    assert all(len(rows.select_ids(row_table.simple_tests(fragment, rows.columns))) for fragment in fragments)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_most_of_the_generated_conditions_are_answered_by_columns(rows: RowTable
     ],
 )
 def test_what_is_not_so_simple_is_left_to_the_engine(rows: RowTable, fragment: str) -> None:
-    assert not simple.tests(fragment, rows.columns)
+    assert not row_table.simple_tests(fragment, rows.columns)
 
 
 def test_words_of_sql_are_left_to_the_engine_unless_they_are_names_to_it(engine: Confined) -> None:
@@ -172,7 +172,7 @@ def test_words_of_sql_are_left_to_the_engine_unless_they_are_names_to_it(engine:
     assert len(words) > 400
     for (word,) in words:
         fragment = f"{word} = 1 AND {word} IN (1, 2)"
-        if simple.parse_comparisons(fragment):
+        if row_table.parse_comparisons(fragment):
             _, tree = parse_condition(engine, Source(fragment, is_filter=True))
             columns = [node["left"]["column_names"] for node in tree["children"][:1]]
             assert columns == [[word]], word

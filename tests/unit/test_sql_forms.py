@@ -7,13 +7,12 @@ from typing import Any
 import duckdb
 import pytest
 
-from duckkb.errors import FilterError
-from duckkb.lanes.sql.process.confined import Confined
-from duckkb.lanes.sql.reader.allowed import FUNCTIONS, type_name
-from duckkb.lanes.sql.reader.forms import check_forms
-from duckkb.lanes.sql.reader.syntax import Source
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ports import SqlLimits
+from duckkb.sql.confined import Confined
+from duckkb.sql.runtime_tables import Tables
+from duckkb.sql.statement_names import FUNCTIONS, type_name
+from duckkb.sql.syntax import Source, check_forms
+from duckkb.types.errors import FilterError
 from tests.harness.sql import ground
 
 # Between them these have every node that is allowed, and every field of each.

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import FilterError, Unavailable, UsageError
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import SqlLimits
-from duckkb.records import Record
+from duckkb.sql.runtime_tables import Tables
+from duckkb.types.errors import FilterError, Unavailable, UsageError
+from duckkb.types.records import Record
 from tests.conftest import NOTES, make_base
 from tests.fakes import HashEmbedder
 from tests.record_tables import RecordTables
@@ -350,7 +350,7 @@ def test_a_long_list_of_constants_may_grow_when_it_is_written_anew(tables: Table
 
 def test_times_in_sql_are_utc_whatever_the_machine_says() -> None:
     code = (
-        "from duckkb.lanes.sql.process.confined import Confined; from duckkb.ports import SqlLimits\n"
+        "from duckkb.sql.confined import Confined; from duckkb.ports import SqlLimits\n"
         "sql = \"SELECT TIMESTAMPTZ '2024-01-01 00:00:00+00' = TIMESTAMP '2024-01-01 00:00:00'\"\n"
         "print(Confined().rows(sql, SqlLimits()).rows)"
     )
@@ -363,7 +363,7 @@ def test_an_engine_of_an_unknown_version_runs_nothing() -> None:
     """Another version may write other syntax trees, which nobody has judged."""
     code = (
         "import duckdb; duckdb.__version__ = '3.0.0'\n"
-        "from duckkb.lanes.sql.process.confined import Confined; from duckkb.errors import Unavailable\n"
+        "from duckkb.sql.confined import Confined; from duckkb.types.errors import Unavailable\n"
         "try:\n    Confined().parse('SELECT 1')\nexcept Unavailable as error:\n    print(error.code, error.suggestion)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -373,7 +373,7 @@ def test_an_engine_of_an_unknown_version_runs_nothing() -> None:
 def test_each_of_the_engines_functions_of_lists_arrays_and_json_is_allowed_or_left_out_for_a_reason() -> None:
     import duckdb
 
-    from duckkb.lanes.sql.reader.allowed import FUNCTIONS, REFUSED
+    from duckkb.sql.statement_names import FUNCTIONS, REFUSED
 
     listed = """
         SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'macro')

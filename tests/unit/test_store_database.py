@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from duckkb.store import database
-from duckkb.store.database import Database, Schema, Unusable
-from duckkb.truth.commit import lock
+from duckkb.storage import base_lock
+from duckkb.store import store_database
+from duckkb.store.store_database import Database, Schema, Unusable
 
 SCHEMA = Schema(1, ("CREATE TABLE word (word TEXT)",))
 
@@ -141,7 +141,7 @@ def test_over_a_network_there_is_no_log_that_wants_shared_memory(
 ) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text("1 0 0:1 / / rw - nfs4 server:/ rw\n")
-    monkeypatch.setattr(database.state, "MOUNTS", mounts)
+    monkeypatch.setattr(store_database.clone_state, "MOUNTS", mounts)
     store = opened(tmp_path)
     add(store, "a")
     assert store.read("PRAGMA journal_mode") == [("delete",)]
@@ -219,9 +219,9 @@ def test_a_file_that_is_made_while_another_process_looks_at_it_is_one_for_both(
 def test_who_waits_for_a_file_that_is_being_made_says_who_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "_MAKING_S", 0.0)
+    monkeypatch.setattr(store_database, "_MAKING_S", 0.0)
     store = opened(tmp_path)
-    with lock.hold_lock_beside(tmp_path / "store.sqlite", "exclusive", 0.0):
+    with base_lock.hold_lock_beside(tmp_path / "store.sqlite", "exclusive", 0.0):
         assert not store.is_lasting
     assert f"process {os.getpid()}" in store.reason
 

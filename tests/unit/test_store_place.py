@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from duckkb import config
-from duckkb.store import place
-from duckkb.store.place import Place, Unusable
+from duckkb.store import cache_dirs
+from duckkb.store.cache_dirs import Place, Unusable
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_folders_of_bases_that_are_long_gone_are_swept_when_another_is_made(tmp_
     (tmp_path / "new").mkdir()
     Place.locate(tmp_path / "home", tmp_path / "new").make()
     assert [made[base].own.exists() for base in (gone, away, root)] == [False, True, True]
-    told = {Path(found.root or "").name: found.is_alive for found in place.iter_kept_folders(tmp_path / "home")}
+    told = {Path(found.root or "").name: found.is_alive for found in cache_dirs.iter_kept_folders(tmp_path / "home")}
     assert told == {"away": False, "kb": True, "new": True}
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.engine import loading
-from duckkb.engine.loading import Ground, load
+from duckkb.engine import base as loading
+from duckkb.engine.base import Ground, load_base
 from duckkb.ports import Ahead
-from duckkb.records import Record
-from duckkb.settings import Settings
-from duckkb.store.base_store import FILE
-from duckkb.store.lines import StoredLines
-from duckkb.store.place import Place
-from duckkb.truth import state
-from duckkb.truth.files.line import Limits
-from duckkb.truth.files.read import load as read_afresh
-from duckkb.truth.files.tree import Tree
+from duckkb.storage import clone_state
+from duckkb.storage.line import Limits
+from duckkb.storage.read import load as read_afresh
+from duckkb.storage.tree import Tree
+from duckkb.store.cache_dirs import Place
+from duckkb.store.stored_lines import StoredLines
+from duckkb.store.stored_rows import FILE
+from duckkb.types.records import Record
+from duckkb.types.settings import Settings
 from tests.unit.test_truth_tree import G0, GROUP, LIMITS, ONTOLOGY, P0, P1, PERSON, T2, node, put
 
 PEOPLE = [f"person {number}" for number in range(40)]
@@ -44,7 +44,7 @@ def ground(root: Path, timeout: float = 5.0) -> Ground:
 
 
 def records(root: Path) -> list[Record]:
-    opened = load(ground(root))
+    opened = load_base(ground(root))
     found = [row.record for kind in ONTOLOGY for row in opened.tree.rows(kind)]
     if opened.lines is not None:
         opened.lines.close()
@@ -93,10 +93,10 @@ def test_the_file_of_an_earlier_version_goes_once_there_is_a_new_one(base: Path)
 def test_an_unchanged_base_is_opened_and_no_part_is_read(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for path in (P0, P1, G0):  # older than the grain of any clock
         os.utime(base / path, (1, 1))
-    load(ground(base))
+    load_base(ground(base))
     monkeypatch.setattr(StoredLines, "save", _fail)
     monkeypatch.setattr(loading, "_update_store", _fail)
-    tree = load(ground(base)).tree
+    tree = load_base(ground(base)).tree
     assert tree.count(PERSON) == 40
     row = tree.get(PERSON, ("person 7",))
     assert row is not None and row.record.fields["text"] == "text of person 7"
@@ -160,7 +160,7 @@ def test_what_is_damaged_is_never_an_answer(base: Path, harm: Callable[[bytearra
 
 def looked_up(root: Path) -> list[Record]:
     """The records as they are found by identity and by id."""
-    opened = load(ground(root))
+    opened = load_base(ground(root))
     rows = [(kind, record) for kind in ONTOLOGY for record in truth(root) if record.type == kind.name]
     found = [opened.tree.get(kind, record.identity) for kind, record in rows]
     assert found == [opened.tree.find_by_id(kind, record.id) for kind, record in rows]
@@ -185,7 +185,7 @@ def test_a_row_that_makes_no_sense_is_no_answer(base: Path, column: str) -> None
     with sqlite3.connect(place(base).own / FILE) as connection:
         connection.execute(f"UPDATE record SET {column} = x'ff00ff' WHERE line_no = 7")
     assert records(base) == truth(base)
-    tree = load(ground(base)).tree
+    tree = load_base(ground(base)).tree
     found = {name: tree.get(PERSON, (name,)) for name in PEOPLE}
     assert all(row is None or row.record.identity == (name,) for name, row in found.items())
     assert column == "identity" or None not in found.values(), "a key of the index is not guarded"
@@ -212,7 +212,7 @@ def test_a_store_whose_folder_is_a_link_is_not_used(base: Path, tmp_path_factory
     shutil.move(place(base).own, elsewhere)
     place(base).own.symlink_to(elsewhere)
     before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
-    opened = load(ground(base))
+    opened = load_base(ground(base))
     assert opened.lines is None and "link" in opened.reason
     assert [row.record for kind in ONTOLOGY for row in opened.tree.rows(kind)] == truth(base)
     assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
@@ -222,14 +222,14 @@ def test_while_another_process_writes_the_store_this_one_reads_the_files(base: P
     other = kept(base)
     put(base, P1, node(PERSON, "person 20"))
     with other.begin_write(1.0):
-        opened = load(ground(base, timeout=0.05))
+        opened = load_base(ground(base, timeout=0.05))
         assert opened.lines is None and "locked" in opened.reason
         assert [row.record for kind in ONTOLOGY for row in opened.tree.rows(kind)] == truth(base)
 
 
 def test_who_began_to_read_goes_on_with_what_there_was(base: Path) -> None:
     before = truth(base)
-    opened = load(ground(base))
+    opened = load_base(ground(base))
     reading = (row.record for kind in ONTOLOGY for row in opened.tree.rows(kind))
     first = next(reading)
     for turn in range(3):
@@ -244,10 +244,10 @@ def test_over_a_network_who_began_to_read_is_never_given_what_came_since(
     """There a reader that held one state would keep others from writing: it looks whether they did."""
     mounts = base / "mounts"
     mounts.write_text("1 0 0:1 / / rw - nfs4 server:/ rw\n")
-    monkeypatch.setattr(state, "MOUNTS", mounts)
+    monkeypatch.setattr(clone_state, "MOUNTS", mounts)
     shutil.rmtree(base / "home")
     records(base)
-    opened, other = load(ground(base)), load(ground(base))
+    opened, other = load_base(ground(base)), load_base(ground(base))
     put(base, P1, node(PERSON, "person 20", text="new"), node(PERSON, "person 99"))
     assert records(base) == truth(base)
     with pytest.raises(Ahead):
@@ -272,7 +272,7 @@ def test_many_keys_are_found_and_dead_rows_do_not_pile_up(tmp_path: Path) -> Non
     for turn in range(20):
         fill(parts[3], f"new {turn}")
         records(tmp_path)
-    tree = load(ground(tmp_path)).tree
+    tree = load_base(ground(tmp_path)).tree
     assert lines_of(tree) == lines_of(read_afresh(tmp_path, ONTOLOGY, LIMITS))
     for name in ("00000", "01999", "05999"):
         row = tree.get(PERSON, (name,))
@@ -292,13 +292,13 @@ def test_nothing_stays_of_a_type_that_is_no_more(base: Path) -> None:
     (place(base).own / "node-person").mkdir()
     ontology = type(ONTOLOGY)({"Person": PERSON})
     put(base, P1, node(PERSON, "person 20"))
-    load(Ground(base, ontology, Settings(snapshot_bytes=0), place(base), 5.0))
+    load_base(Ground(base, ontology, Settings(snapshot_bytes=0), place(base), 5.0))
     assert [path.name for path in place(base).own.iterdir() if path.is_dir()] == ["node-person"]
     assert held(base) == {"Person"}
 
 
 def test_a_cache_folder_that_vanishes_while_a_base_is_open_is_made_again(base: Path) -> None:
-    opened = load(ground(base))
+    opened = load_base(ground(base))
     assert opened.lines is not None
     shutil.rmtree(base / "home")
     assert opened.lines.is_behind

@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.entries import IndexEntry, Tokens
-from duckkb.errors import DuckkbError, FilterError
-from duckkb.lanes.sql.columns import Columns, Observation, ddl
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import EdgeType, NodeType, Ontology, RecordType
 from duckkb.ports import SqlLimits
-from duckkb.records import Record
+from duckkb.sql.columns import Columns, Observation, ddl
+from duckkb.sql.runtime_tables import Tables
+from duckkb.types.errors import DuckkbError, FilterError
+from duckkb.types.records import IndexEntry, Record, Tokens
 from tests.record_tables import RecordTables
 
 TIME = "2024-05-01T10:00:00.000000Z"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.indexing.chinese import Glossary, chinese_words, reference_words
-from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
+from duckkb.index.chinese import Glossary, chinese_words, reference_words
+from duckkb.index.tokens import JiebaTokenizer, PlainTokenizer
 
 TOKENIZER = JiebaTokenizer()
 TEXT = "DuckDB内存数据库的查询速度很快，２０２４年发布。"
@@ -48,7 +48,7 @@ def test_dk_21_traditional_meets_simplified_only_where_asked() -> None:
 
 
 def test_folding_twice_changes_nothing() -> None:
-    from duckkb.indexing.chinese import read_simplified_table
+    from duckkb.index.chinese import read_simplified_table
 
     table = read_simplified_table()
     assert all(len(target) == 1 and ord(target) not in table for target in table.values())

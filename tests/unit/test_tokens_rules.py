@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.entries import Tokens
-from duckkb.indexing.tokens import LONGEST, JiebaTokenizer, PlainTokenizer
+from duckkb.index.tokens import LONGEST, JiebaTokenizer, PlainTokenizer
+from duckkb.types.records import Tokens
 
 TOKENIZER = JiebaTokenizer()
 ODD_TEXTS = [
@@ -198,8 +198,8 @@ def test_threads_share_a_tokenizer() -> None:
 
 _PROGRAM = """
 import hashlib
-from duckkb.indexing.chunk import chunk
-from duckkb.indexing.tokens import JiebaTokenizer
+from duckkb.index.text_chunks import chunk
+from duckkb.index.tokens import JiebaTokenizer
 text = "Istanbul İstanbul ISTANBUL 数据库的内存 v2.0.1 naïve Straße. " * 40
 tokenizer = JiebaTokenizer(fold="simplified")
 made = [tokenizer.tokenize([piece.text]) for piece in chunk(text, 100)]
@@ -221,7 +221,7 @@ def test_hash_seed_and_locale_change_nothing() -> None:
 
 def test_english_texts_load_no_dictionary() -> None:
     program = (
-        "import sys; from duckkb.indexing.tokens import JiebaTokenizer; t = JiebaTokenizer()\n"
+        "import sys; from duckkb.index.tokens import JiebaTokenizer; t = JiebaTokenizer()\n"
         "names = {'rjieba', 'rjieba.rjieba', 'jieba'}\n"
         "t.tokenize(['plain', 'naïve “text”']); t.fingerprint; assert not names & set(sys.modules)\n"
         "t.tokenize(['中文']); assert names & set(sys.modules) == {'rjieba.rjieba'}\n"

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from duckkb.errors import DuckkbError, StateError, Unavailable, UsageError
 from duckkb.llm.loop import (
     ApprovalNeeded,
     Decision,
@@ -26,7 +25,8 @@ from duckkb.llm.loop import (
     ToolLoop,
     ToolResult,
 )
-from duckkb.messages import ChatRequest, ContentDelta, Finish, Message, ToolCall
+from duckkb.types.chat_messages import ChatRequest, ContentDelta, Finish, Message, ToolCall
+from duckkb.types.errors import DuckkbError, StateError, Unavailable, UsageError
 from tests.conftest import ROOT
 from tests.fakes import ScriptedChat, calling
 from tests.harness.waiting import HANG_S

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from duckkb.errors import NotFound, Unavailable, UsageError
 from duckkb.llm import chat_model
 from duckkb.llm.loop import (
     Compaction,
@@ -30,9 +29,9 @@ from duckkb.llm.loop import (
     TurnEnd,
     TurnStart,
     TwoSided,
-    executing,
+    tool_execution,
 )
-from duckkb.messages import (
+from duckkb.types.chat_messages import (
     ChatRequest,
     ContentDelta,
     Finish,
@@ -42,6 +41,7 @@ from duckkb.messages import (
     ToolCallDone,
     Usage,
 )
+from duckkb.types.errors import NotFound, Unavailable, UsageError
 from tests.fake_chat import FakeChat, call, chunks, delta, finish
 from tests.fakes import ScriptedChat, calling
 from tests.harness.waiting import HANG_S
@@ -188,7 +188,7 @@ def test_ax_04_one_failure_stops_no_other_and_says_no_secret() -> None:
 def test_ax_04_a_tool_has_its_time_and_others_are_not_kept_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     now, let_go = [100.0], threading.Event()
     told: list[bool] = []
-    monkeypatch.setattr(executing, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(tool_execution, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def slow(args: Mapping[str, Any], context: ToolContext) -> str:
         now[0] += 5.0  # its time passes once it has begun, however late that is

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from duckkb.ontology.model import EdgeType, NodeType
-from duckkb.records import Identity, TypedEnd
-from duckkb.truth.files.ids import (
+from duckkb.storage.strict_lines import (
     IdentityError,
     canonical_time,
     day_of,
@@ -18,6 +17,7 @@ from duckkb.truth.files.ids import (
     is_time,
     next_time,
 )
+from duckkb.types.records import Identity, TypedEnd
 
 NODE = NodeType("Flight", "flight", ("carrier", "number"), {})
 EDGE = EdgeType("Knows", "knows", ("since",), {}, from_types=("Person",), to_types=("Person", "Group"))

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from duckkb.errors import StateError
-from duckkb.truth.layout import (
+from duckkb.storage.layout import (
     FORMAT_PATH,
     base_number,
     format_bytes,
@@ -17,6 +16,7 @@ from duckkb.truth.layout import (
     read_regular,
     safe_table_name,
 )
+from duckkb.types.errors import StateError
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from duckkb.truth.files.line import Limits, LineError, LineShape, decode, encode, etag, parse_json, parse_objects
+from duckkb.storage.line import Limits, LineError, LineShape, decode, encode, etag, parse_json, parse_objects
 
 NODE = LineShape(("name",))
 EDGE = LineShape(("from", "to", "since"))
@@ -274,7 +274,7 @@ def test_lines_take_no_more_memory_than_they_are_long() -> None:
     """Measured in a process of its own: what a library leaves unused behind each line cannot be seen from inside."""
     code = """
 import resource, sys
-from duckkb.truth.files.line import LineShape, encode
+from duckkb.storage.line import LineShape, encode
 shape, text = LineShape(("id",)), "word " * 200
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 lines = [encode({"id": str(number), "text": text}, shape) for number in range(20_000)]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from duckkb.truth.files.line import Limits, LineShape, decode
-from duckkb.truth.files.source_text import merge_duplicates, split
-from duckkb.truth.merge.field_merge import MergeRules, merge_record
+from duckkb.storage.field_merge import MergeRules, merge_record
+from duckkb.storage.line import Limits, LineShape, decode
+from duckkb.storage.source_text import merge_duplicates, split
 
 T1, T2, T3 = (f"2026-01-0{day}T00:00:00.000000Z" for day in (1, 2, 3))
 RULES = MergeRules(("name",), {"tags": "set", "body": "text"})

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from duckkb.errors import Conflict, InvalidRecord, Unreadable
 from duckkb.ontology.model import NodeType, Ontology
-from duckkb.records import Change, Changeset, Record
-from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.line import Limits, LineShape, record_line
-from duckkb.truth.files.read import list_changed_parts, load
-from duckkb.truth.files.render import RenderedPart, Writer, fmt_parts, format_change, render
-from duckkb.truth.files.tree import Tree
-from duckkb.truth.layout import PartAddress, part_path
+from duckkb.storage.layout import PartAddress, part_path
+from duckkb.storage.line import Limits, LineShape, record_line
+from duckkb.storage.read import list_changed_parts, load
+from duckkb.storage.render import RenderedPart, Writer, fmt_parts, format_change, render
+from duckkb.storage.strict_lines import hash_id
+from duckkb.storage.tree import Tree
+from duckkb.types.errors import Conflict, InvalidRecord, Unreadable
+from duckkb.types.records import Change, Changeset, Record
 
 T1, T2 = "2026-01-01T10:00:00.000000Z", "2026-01-02T10:00:00.000000Z"
 PERSON = NodeType("Person", "person", ("name",), {})

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
-from duckkb.records import TypedEnd
-from duckkb.truth.files.ids import hash_id
-from duckkb.truth.files.line import Limits, LineShape, decode, encode
-from duckkb.truth.files.part import Stamp
-from duckkb.truth.files.read import list_changed_parts, load, read_part, reload
-from duckkb.truth.files.tree import Ambiguous, Tree
+from duckkb.storage.line import Limits, LineShape, decode, encode
+from duckkb.storage.part import Stamp
+from duckkb.storage.read import list_changed_parts, load, read_part, reload
+from duckkb.storage.strict_lines import hash_id
+from duckkb.storage.tree import Ambiguous, Tree
+from duckkb.types.records import TypedEnd
 
 T1, T2 = "2026-01-01T00:00:00.000000Z", "2026-01-02T00:00:00.000000Z"
 PERSON = NodeType("Person", "person", ("name",), {})

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from duckkb.entries import IndexEntry
-from duckkb.errors import UsageError
-from duckkb.indexing.tokens import JiebaTokenizer
-from duckkb.lanes.lexical.lexical import Lexical
-from duckkb.lanes.memory_rows import MemoryRows
+from duckkb.app.retrievers import MemoryRows
+from duckkb.engine.typed_questions import lexical, read
+from duckkb.index.tokens import JiebaTokenizer
+from duckkb.index.word_index import Lexical
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row
-from duckkb.queries import LexicalQuery
-from duckkb.records import Record
-from duckkb.search.typed import lexical, read
+from duckkb.types.errors import UsageError
+from duckkb.types.queries import LexicalQuery
+from duckkb.types.records import IndexEntry, Record
 
 READ = {
     "how are ids made": [("expand", "how are ids made", 1)],

@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import duckkb.lanes.vectors.int8_bounds as bounds_module
-import duckkb.lanes.vectors.vectors as vectors_module
-from duckkb.entries import IndexEntry
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.vectors.cosine import make_unit, unit_query
-from duckkb.lanes.vectors.int8_bounds import Int8Rows, common_direction, kernel, round_rows
-from duckkb.lanes.vectors.vectors import CosineLane
+import duckkb.index.cosine as bounds_module
+import duckkb.index.vector_index as vectors_module
+from duckkb.app.retrievers import MemoryRows
+from duckkb.index.cosine import Int8Rows, common_direction, kernel, make_unit, round_rows, unit_query
+from duckkb.index.vector_index import CosineLane
 from duckkb.ports import Row
-from duckkb.records import Record
+from duckkb.types.records import IndexEntry, Record
 from tests.conformance.lane_suite import Numbered, StatedRows
 
 SLACK = 4e-6  # what the docstring of `int8_bounds` counts for one row: floats on the way, and the row's length

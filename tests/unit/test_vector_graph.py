@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from duckkb.entries import IndexEntry
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.vectors import graph
-from duckkb.lanes.vectors.vectors import CosineLane
+from duckkb.app.retrievers import MemoryRows
+from duckkb.index import record_vectors
+from duckkb.index.vector_index import CosineLane
 from duckkb.ports import Row, TypeState
-from duckkb.queries import LaneHit
-from duckkb.records import Record
-from duckkb.settings import VectorSettings
+from duckkb.types.queries import LaneHit
+from duckkb.types.records import IndexEntry, Record
+from duckkb.types.settings import VectorSettings
 from tests.conformance.lane_suite import Numbered, StatedRows
 
 COUNT, DIMENSION = 2000, 32
@@ -120,9 +119,9 @@ def agreement(ground: Ground, lane: CosineLane, depth: int = 10, allowed: frozen
 def uses_graph(lane: CosineLane, monkeypatch: pytest.MonkeyPatch, ask: Any) -> bool:
     """Whether a question was answered by the graph."""
     asked: list[int] = []
-    nearest = graph.Graph.nearest
+    nearest = record_vectors.Graph.nearest
     monkeypatch.setattr(
-        graph.Graph, "nearest", lambda self, query, count: asked.append(count) or nearest(self, query, count)
+        record_vectors.Graph, "nearest", lambda self, query, count: asked.append(count) or nearest(self, query, count)
     )
     ask()
     return bool(asked)

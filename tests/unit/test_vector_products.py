@@ -5,13 +5,12 @@ from threading import Thread
 import numpy as np
 import pytest
 
-import duckkb.lanes.vectors.cosine as cosine_module
-from duckkb.entries import IndexEntry
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.vectors.cosine import multiply_rows
-from duckkb.lanes.vectors.vectors import CosineLane
+import duckkb.index.cosine as cosine_module
+from duckkb.app.retrievers import MemoryRows
+from duckkb.index.cosine import multiply_rows
+from duckkb.index.vector_index import CosineLane
 from duckkb.ports import Row
-from duckkb.records import Record
+from duckkb.types.records import IndexEntry, Record
 
 
 def unit_rows(rows: int, dimension: int = 48, seed: int = 3) -> np.ndarray:

@@ -7,13 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duckkb.entries import IndexEntry
-from duckkb.errors import StateError
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.vectors.vectors import CosineLane
+from duckkb.app.retrievers import MemoryRows
+from duckkb.index.vector_index import CosineLane
 from duckkb.ports import Row
-from duckkb.queries import LaneHit
-from duckkb.records import Record
+from duckkb.types.errors import StateError
+from duckkb.types.queries import LaneHit
+from duckkb.types.records import IndexEntry, Record
 
 DIMENSION = 8
 

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
 
-from duckkb.errors import UsageError
-from duckkb.serving.web import markdown
-from duckkb.serving.web.differing import compare, version
-from duckkb.serving.web.filters import condition, controls
-from duckkb.serving.web.marking import excerpt, mark_terms, place_of, terms_of
-from duckkb.serving.web.values import fields_of, show_json_value
+from duckkb.server.web import templates
+from duckkb.server.web.diff_view import compare, version
+from duckkb.server.web.form_fields import condition, controls, fields_of, show_json_value
+from duckkb.server.web.templates import excerpt, mark_terms, place_of, terms_of
+from duckkb.types.errors import UsageError
 
 ALLOWED = {
     "a", "blockquote", "br", "code", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s", "span", "strong", "table", "tbody",
@@ -38,12 +37,12 @@ class _Checked(HTMLParser):
 @given(st.lists(st.sampled_from(_PIECES), max_size=40).map("".join))
 def test_markdown_of_a_record_can_do_nothing(text: str) -> None:
     found = _Checked()
-    found.feed(str(markdown.html(text)))
+    found.feed(str(templates.html(text)))
 
 
 def test_markdown_is_what_it_says() -> None:
     said = str(
-        markdown.html(
+        templates.html(
             "# A\n\n**b** [c](https://d.example) `e`\n\n- f\n\n|g|h|\n|:-|-|\n|1|2|\n\n![i](https://j.example/k.png)"
         )
     )

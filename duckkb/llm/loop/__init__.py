@@ -1,8 +1,17 @@
 """Models that work with tools: the loop, its inputs and its events. docs/loop.md says how to use it."""
 
-from duckkb.llm.loop.calls import Call, CallRecord, Decision, PendingApproval, ToolError
-from duckkb.llm.loop.compaction import Compaction
-from duckkb.llm.loop.events import (
+from duckkb.llm.loop.tool_calls import (
+    Call,
+    CallRecord,
+    Decision,
+    PendingApproval,
+    Ticket,
+    Tool,
+    ToolContext,
+    ToolError,
+    TwoSided,
+)
+from duckkb.llm.loop.tool_execution import (
     ApprovalNeeded,
     ExecutionEnd,
     ExecutionStart,
@@ -13,9 +22,8 @@ from duckkb.llm.loop.events import (
     TurnEnd,
     TurnStart,
 )
-from duckkb.llm.loop.harness import Harness
-from duckkb.llm.loop.loop import ToolLoop
-from duckkb.llm.loop.tools import Ticket, Tool, ToolContext, TwoSided
+from duckkb.llm.loop.tool_loop import Compaction, ToolLoop
+from duckkb.llm.loop.transcript import Harness
 
 __all__ = [
     "ApprovalNeeded", "Call", "CallRecord", "Compaction", "Decision", "ExecutionEnd", "ExecutionStart", "Harness", "LoopEnd",

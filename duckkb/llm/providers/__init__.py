@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 from msgspec.structs import replace
 
-from duckkb.entries import Cut, Fingerprint
-from duckkb.errors import Unavailable
 from duckkb.ports import ChatModel, Embedder, Expander, Reranker
-from duckkb.settings import (
+from duckkb.types.errors import Unavailable
+from duckkb.types.records import Cut, Fingerprint
+from duckkb.types.settings import (
     DEFAULT_MODEL,
     ChatModelSettings,
     EmbeddingSettings,
@@ -74,7 +74,7 @@ def make_embedder(
     if embedding.model == "none":
         return NoModel("There is no embedding model (embedding_model: none).", suggestion=_WITHOUT_MODEL)
     if embedding.model == DEFAULT_MODEL:
-        from duckkb.llm.providers.local import LocalE5  # few processes need a model, and none needs two
+        from duckkb.llm.providers.offline_model import LocalE5  # few processes need a model, and none needs two
 
         return LocalE5(env.cache_home, embedding.mode, embedding.symmetric)
     if embedding.address is None:
@@ -86,7 +86,7 @@ def make_embedder(
 
 
 def _make_endpoint(embedding: EmbeddingSettings, has_trust: bool, secret: Callable[[str], str | None]) -> Embedder:
-    from duckkb.llm.providers.openai_endpoint import OpenAIEndpoint
+    from duckkb.llm.providers.embedding_endpoint import OpenAIEndpoint
 
     variable = embedding.api_key_env
     key = secret(variable) if variable and has_trust else None
@@ -107,7 +107,7 @@ def make_reranker(settings: RerankSettings, *, trusted: bool, secret: Callable[[
     """
     if not settings.is_asked:
         return None
-    from duckkb.llm.providers.rerank import ChatReranker, HttpReranker, TeiReranker
+    from duckkb.llm.providers.reranking_models import ChatReranker, HttpReranker, TeiReranker
 
     kinds: dict[str, type[HttpReranker | ChatReranker]] = {
         "http": HttpReranker,
@@ -121,7 +121,7 @@ def make_expander(settings: ExpandSettings, *, trusted: bool, secret: Callable[[
     """Return the expander that the settings name, as `make_reranker` does; `feedback` is no model."""
     if not settings.is_asked:
         return None
-    from duckkb.llm.providers.expand import ChatExpander
+    from duckkb.llm.providers.reranking_models import ChatExpander
 
     return ChatExpander(settings, *_check_admission("expand", settings, trusted, secret))
 
@@ -134,7 +134,7 @@ def make_chat_model(
     `only` chooses one provider by its place. A model that may not be used says why when it is asked. `trusted`
     and `secret` are as in `make_embedder`.
     """
-    from duckkb.llm.failover import Failover
+    from duckkb.llm.call_pool import Failover
     from duckkb.llm.providers.chat_endpoint import ChatEndpoint
 
     providers = row.providers if only is None else row.providers[only : only + 1]

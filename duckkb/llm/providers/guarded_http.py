@@ -12,8 +12,8 @@ from typing import Any
 
 from openai import DefaultHttpxClient
 
-from duckkb.llm.providers.open_call import AnswerLate, AnswerLost, AnswerRefused, OpenCall
-from duckkb.llm.waiting import wait_within
+from duckkb.llm.call_pool import wait_within
+from duckkb.llm.providers.json_endpoint import AnswerLate, AnswerLost, AnswerRefused, OpenCall
 
 _ERROR_BYTES = 4096  # bytes of an error's body: enough for its message
 # What an embeddings request needs. The openai client adds more: the platform, and whatever OPENAI_ORG_ID,

@@ -3,26 +3,29 @@
 It uses the standard library, since a process that only reranks should not load the openai client. Requests go
 straight to the trusted host: redirects count as unusable answers, and no proxy is used. No error repeats a
 server's text, which may quote the key.
-"""
+
+A request under way: its limit of time, its cancellation, and how its connection is cut."""
 
 import json
 import math
 import socket
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from itertools import count
+from queue import Empty, SimpleQueue
 from threading import Timer
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from duckkb.entries import Fingerprint
-from duckkb.errors import Unavailable
-from duckkb.settings import ExpandSettings, RerankSettings
+from duckkb.types.errors import Unavailable
+from duckkb.types.records import Fingerprint
+from duckkb.types.settings import ExpandSettings, RerankSettings
 
 _REPEATS = 2
 _PAUSE_S = 0.1  # before the first repeat, twice as long before the next; unless the server names another
@@ -196,3 +199,104 @@ def _cut(open_socket: socket.socket) -> None:
     """Shut a socket down from another thread, so that its reader goes on."""
     with suppress(OSError):
         socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
+
+
+_WATCH_S = 0.05  # between two checks of `cancel`
+_AT_ONCE_S = 1.0  # for what may follow the end of an answer
+
+
+class AnswerRefused(Exception):
+    """An answer that is not read to its end; the text says why. `reason` is one word for counters."""
+
+    reason = "bad_answer"
+
+
+class AnswerLate(AnswerRefused):
+    """An answer that was not there in time."""
+
+    reason = "timeout"
+
+
+class AnswerLost(AnswerRefused):
+    """An answer whose connection was lost on the way."""
+
+    reason = "unreachable"
+
+
+class AnswerUnwanted(AnswerRefused):
+    """An answer that nobody waits for any more."""
+
+    reason = "cancelled"
+
+
+class OpenCall:
+    """A request whose answer is read as it comes, for a limited time in all, or until `cancel` is set.
+
+    Then its connection is cut, at whatever stage it is.
+    """
+
+    def __init__(self, seconds: float, cancel: threading.Event | None = None) -> None:
+        self._seconds, self._cancel = seconds, cancel
+        self._until = time.monotonic() + seconds
+        self._sockets: list[Any] = []
+        self._is_over = False
+        self._lock = threading.Lock()
+        self._arrived: SimpleQueue[tuple[float, Any]] = SimpleQueue()
+
+    def arrive(self, found: Any) -> None:
+        """Take what the reading thread has received: the response, pieces of its body, None at the end, or an
+        error.
+        """
+        self._arrived.put((time.monotonic(), found))
+
+    def note(self, event: str, info: dict[str, Any]) -> None:
+        """Take the client's trace events, and keep the opened connection, so that it can be cut."""
+        stream = info.get("return_value") if event.endswith(("connect_tcp.complete", "start_tls.complete")) else None
+        if stream is not None:
+            with self._lock:
+                self._sockets.append(stream.get_extra_info("socket"))
+                is_over = self._is_over
+            if is_over:
+                self.cut()
+
+    def cut(self) -> None:
+        """Cut the connection, so that the reader goes on, and the server knows."""
+        with self._lock:
+            self._is_over, sockets = True, list(self._sockets)
+        for open_socket in sockets:
+            with suppress(OSError, TypeError):
+                socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
+
+    def hurry(self) -> None:
+        """Wait no longer than a moment for the rest, once the wanted part is there."""
+        self._until = min(self._until, time.monotonic() + _AT_ONCE_S)
+
+    def take(self) -> Any:
+        """Return the next thing that arrived in time, even where it is asked for late.
+
+        Raises the error that arrived in its place, `AnswerLate` or `AnswerUnwanted`.
+        """
+        while True:
+            if self._cancel is not None and self._cancel.is_set():
+                self.cut()
+                raise AnswerUnwanted("was not waited for")
+            remaining = max(0.0, self._until - time.monotonic())
+            try:
+                at, item = self._arrived.get(
+                    timeout=min(remaining, _WATCH_S) if self._cancel is not None else remaining
+                )
+            except Empty:
+                if remaining > 0:
+                    continue
+                at, item = math.inf, None
+            if at > self._until:
+                self.cut()
+                raise AnswerLate(f"did not finish its answer in {self._seconds:g} s")
+            if isinstance(item, BaseException):
+                raise item
+            return item
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield the pieces of the body."""
+        while (piece := self.take()) is not None:
+            yield piece

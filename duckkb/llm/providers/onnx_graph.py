@@ -3,14 +3,87 @@
 Inputs: `x`, float32 of shape (texts, tokens, hidden), the sum of token, position and type embeddings before their layer
 norm; `mask`, int32 of shape (texts, tokens), 1 for tokens and 0 for padding. Output: float32 of shape (texts, hidden).
 Attention, block-wise linear layers and Gelu are operators of onnxruntime (domain com.microsoft).
-"""
 
+The messages of the ONNX file format that our graphs need, as protobuf writes them.
+
+Names, numbers and types of fields are those of https://github.com/onnx/onnx/blob/main/onnx/onnx.proto3. The
+package `onnx` has them all, and takes 33 MB with its dependencies; protobuf comes with onnxruntime."""
+
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
 
-from duckkb.llm.providers import onnx_messages
 from duckkb.llm.providers.e5_weights import BLOCK, Weights, block_levels, block_values
+
+FLOAT, UINT8, INT8, INT32, INT64 = 1, 2, 3, 6, 7
+"""Types of tensors (TensorProto.DataType)."""
+ATTRIBUTE_FLOAT, ATTRIBUTE_INT = 1, 2
+
+_PACKAGE = "onnx"
+_SCALARS = {
+    "float": FieldDescriptorProto.TYPE_FLOAT,
+    "int64": FieldDescriptorProto.TYPE_INT64,
+    "int32": FieldDescriptorProto.TYPE_INT32,
+    "string": FieldDescriptorProto.TYPE_STRING,
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
+}
+_MESSAGES: Mapping[str, Mapping[str, tuple[int, str]]] = {
+    "OperatorSetIdProto": {"domain": (1, "string"), "version": (2, "int64")},
+    "AttributeProto": {"name": (1, "string"), "f": (2, "float"), "i": (3, "int64"), "type": (20, "int32")},
+    "NodeProto": {
+        "input": (1, "string*"),
+        "output": (2, "string*"),
+        "op_type": (4, "string"),
+        "attribute": (5, "AttributeProto*"),
+        "domain": (7, "string"),
+    },
+    "TensorProto": {"dims": (1, "int64*"), "data_type": (2, "int32"), "name": (8, "string"), "raw_data": (9, "bytes")},
+    "Dimension": {"dim_value": (1, "int64"), "dim_param": (2, "string")},
+    "TensorShapeProto": {"dim": (1, "Dimension*")},
+    "Tensor": {"elem_type": (1, "int32"), "shape": (2, "TensorShapeProto")},
+    "TypeProto": {"tensor_type": (1, "Tensor")},
+    "ValueInfoProto": {"name": (1, "string"), "type": (2, "TypeProto")},
+    "GraphProto": {
+        "node": (1, "NodeProto*"),
+        "name": (2, "string"),
+        "initializer": (5, "TensorProto*"),
+        "input": (11, "ValueInfoProto*"),
+        "output": (12, "ValueInfoProto*"),
+    },
+    "ModelProto": {
+        "ir_version": (1, "int64"),
+        "producer_name": (2, "string"),
+        "graph": (7, "GraphProto"),
+        "opset_import": (8, "OperatorSetIdProto*"),
+    },
+}
+"""Fields by message, each with number and type, `*` where it is repeated."""
+
+
+def message_classes() -> dict[str, Any]:
+    """Return the classes of the messages, by name. They live in a pool of their own, apart from those of `onnx`."""
+    file = FileDescriptorProto(name="duckkb/onnx.proto", package=_PACKAGE, syntax="proto3")
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, (number, type_name) in fields.items():
+            scalar = _SCALARS.get(type_name.rstrip("*"))
+            message.field.add(
+                name=field,
+                number=number,
+                label=FieldDescriptorProto.LABEL_REPEATED
+                if type_name.endswith("*")
+                else FieldDescriptorProto.LABEL_OPTIONAL,
+                type=FieldDescriptorProto.TYPE_MESSAGE if scalar is None else scalar,
+                type_name=f".{_PACKAGE}.{type_name.rstrip('*')}" if scalar is None else None,
+            )
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in _MESSAGES}
+
 
 Mode = Literal["q4", "int8"]
 
@@ -20,10 +93,10 @@ _RUNTIME = "com.microsoft"
 _INT8_ACCURACY = 4  # MatMulNBits: activations as int8, the level that has fast kernels
 _INT8_MAX = 127
 _TENSORS = {
-    "float32": onnx_messages.FLOAT,
-    "uint8": onnx_messages.UINT8,
-    "int8": onnx_messages.INT8,
-    "int64": onnx_messages.INT64,
+    "float32": FLOAT,
+    "uint8": UINT8,
+    "int8": INT8,
+    "int64": INT64,
 }
 
 
@@ -45,7 +118,7 @@ class _Graph:
     def __init__(self, weights: Weights, mode: Mode) -> None:
         self.weights = weights
         self.mode = mode
-        messages = onnx_messages.message_classes()
+        messages = message_classes()
         self._attribute, self._model = messages["AttributeProto"], messages["ModelProto"]()
 
     def node(self, operator: str, *inputs: str, domain: str = "", **attributes: int | float) -> str:
@@ -57,8 +130,8 @@ class _Graph:
 
     def _make_attribute(self, name: str, value: int | float) -> Any:
         if isinstance(value, float):
-            return self._attribute(name=name, f=value, type=onnx_messages.ATTRIBUTE_FLOAT)
-        return self._attribute(name=name, i=value, type=onnx_messages.ATTRIBUTE_INT)
+            return self._attribute(name=name, f=value, type=ATTRIBUTE_FLOAT)
+        return self._attribute(name=name, i=value, type=ATTRIBUTE_INT)
 
     def constant(self, values: np.ndarray) -> str:
         constants = self._model.graph.initializer
@@ -108,9 +181,9 @@ class _Graph:
         graph = self._model.graph
         graph.name = "multilingual-e5-small"
         for ports, name, type, shape in (
-            (graph.input, "x", onnx_messages.FLOAT, ("texts", "tokens", self.weights.hidden)),
-            (graph.input, "mask", onnx_messages.INT32, ("texts", "tokens")),
-            (graph.output, output, onnx_messages.FLOAT, ("texts", self.weights.hidden)),
+            (graph.input, "x", FLOAT, ("texts", "tokens", self.weights.hidden)),
+            (graph.input, "mask", INT32, ("texts", "tokens")),
+            (graph.output, output, FLOAT, ("texts", self.weights.hidden)),
         ):
             tensor = ports.add(name=name).type.tensor_type
             tensor.elem_type = type
@@ -135,7 +208,7 @@ def _pool_states(graph: _Graph, states: str) -> str:
     """Return the mean of the states of real tokens, at unit length."""
     first = graph.constant(np.array([1], np.int64))
     last = graph.constant(np.array([2], np.int64))
-    mask = graph.node("Cast", "mask", to=onnx_messages.FLOAT)
+    mask = graph.node("Cast", "mask", to=FLOAT)
     masked_states = graph.node("Mul", states, graph.node("Unsqueeze", mask, last))
     total = graph.node("ReduceSum", masked_states, first, keepdims=0)
     mean = graph.node("Div", total, graph.node("ReduceSum", mask, first, keepdims=1))

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from importlib.resources import files
 
-from duckkb.errors import Finding
 from duckkb.ontology.model import Policy
 from duckkb.ontology.policies import policy
-from duckkb.ontology.source import read_yaml, root_section
+from duckkb.ontology.yaml_source import read_yaml, root_section
+from duckkb.types.errors import Finding
 
 
 @lru_cache(maxsize=1)
@@ -16,6 +15,8 @@ def presets() -> Mapping[str, Policy]:
 
     Raises ValueError for a file that is wrong.
     """
+    from importlib.resources import files
+
     policies: dict[str, Policy] = {}
     for path in sorted(files(__name__).iterdir(), key=lambda path: path.name):
         if path.name.endswith(".yaml"):

@@ -16,7 +16,7 @@ with duckkb.open(sys.argv[1], lock_timeout=600) as kb:
 
 COUNT_UP = """
 import duckkb, sys
-from duckkb.errors import Conflict
+from duckkb.types.errors import Conflict
 kb, won = duckkb.open(sys.argv[1], lock_timeout=600), 0
 while won < int(sys.argv[2]):
     seen = kb.get('Note', 'counter')
@@ -54,7 +54,7 @@ READ_FILES = """
 import json, sys
 from pathlib import Path
 root, last = Path(sys.argv[1]), sys.argv[2]
-from duckkb.truth.commit import protocol
+from duckkb.storage import commit_protocol as protocol
 reads, seen = 0, set()
 while last not in seen:
     with protocol.lock_for_reading(root, 600):

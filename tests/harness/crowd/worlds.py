@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import duckkb
-from duckkb.errors import Conflict
+from duckkb.types.errors import Conflict
 from tests.conftest import commit, git
 from tests.harness import oracle
 

@@ -84,7 +84,7 @@ def _stand_still(job: dict[str, Any]) -> None:
 def _weaken(what: str) -> None:
     """Take a protection away: writes in place, a journal that is not read."""
 
-    from duckkb.truth.commit import journal, protocol
+    from duckkb.storage import commit_protocol, journal
 
     def in_place(root: Path, changes: Any, **_: Any) -> dict[str, os.stat_result]:
         facts = {}
@@ -99,6 +99,6 @@ def _weaken(what: str) -> None:
         return facts
 
     if what == "in place":
-        protocol.commit = in_place
+        commit_protocol.commit = in_place
     if what == "no journal":
         journal.load = lambda stage, name: None

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import duckkb
-from duckkb.engine.index.repair import state_needs
-from duckkb.errors import DuckkbError
+from duckkb.engine.repair import state_needs
+from duckkb.types.errors import DuckkbError
 from tests.harness.faults.hooks import Hooks
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import duckkb
 from duckkb.cli.main import run
-from duckkb.cli.overview import VERBS
+from duckkb.cli.verb_list import VERBS
 from tests.conftest import NOTES, commit, git
 from tests.harness import oracle
 from tests.harness.fuzz.codec import valid_line
@@ -292,10 +292,10 @@ class CliTarget:
     name = "command line"
     modules = (
         "duckkb/cli/*.py",
-        "duckkb/actions/*.py",
+        "duckkb/operations/*.py",
         "duckkb/app/*.py",
         "duckkb/engine/*.py",
-        "duckkb/truth/files/render.py",
+        "duckkb/storage/render.py",
     )
 
     def __init__(self, folder: Path, entry: Entry = run) -> None:

@@ -4,10 +4,8 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from duckkb.codes import CODES
-from duckkb.records import Record
-from duckkb.truth.files import strict
-from duckkb.truth.files.line import (
+from duckkb.storage import strict_lines
+from duckkb.storage.line import (
     Decoded,
     Limits,
     LineError,
@@ -19,6 +17,8 @@ from duckkb.truth.files.line import (
     record_line,
     record_lines,
 )
+from duckkb.types.codes import CODES
+from duckkb.types.records import Record
 from tests.harness import oracle
 from tests.harness.fuzz.book import canonical_line, judged, judged_json, same
 from tests.harness.fuzz.mutate import ODD_CHARACTERS, Mutator
@@ -51,7 +51,7 @@ class CodecTarget:
     """Lines of all shapes under small and large limits, and JSON Lines as callers give them. `read` is what is judged."""
 
     name = "codec"
-    modules = ("duckkb/truth/files/line.py", "duckkb/truth/files/strict.py", "duckkb/truth/files/ids.py")
+    modules = ("duckkb/storage/line.py", "duckkb/storage/strict_lines.py", "duckkb/storage/strict_lines.py")
 
     def __init__(self, read: Callable[[bytes, LineShape, Limits], Decoded] = decode) -> None:
         self._read = read
@@ -110,7 +110,7 @@ def check_line(raw: bytes, identity: tuple[str, ...], limits: Limits, read: Any 
     """Holds duckkb's verdict on one line against the book's; returns whether it is a JSON object at all."""
     shape = LineShape(identity)
     wanted = judged(raw, identity, limits)
-    slow, slow_codes = _verdict(lambda: strict.parse(raw, shape, limits))
+    slow, slow_codes = _verdict(lambda: strict_lines.parse(raw, shape, limits))
     fast, codes = _verdict(lambda: read(raw, shape, limits))
     assert (fast is None) == (slow is None) == (wanted.record is None), (codes, slow_codes, wanted)
     assert codes == slow_codes and set(codes) <= set(CODES), (codes, slow_codes)

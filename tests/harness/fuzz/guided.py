@@ -20,7 +20,7 @@ _LONGEST = 4_096
 
 
 def main(name: str, seed: str, number: int, folder: Path) -> None:
-    with atheris.instrument_imports(include=["duckkb.truth", "duckkb.ontology", "duckkb.search", "duckkb.indexing"]):
+    with atheris.instrument_imports(include=["duckkb.storage", "duckkb.ontology", "duckkb.engine", "duckkb.index"]):
         from tests.harness.fuzz import codec as fuzz_codec
         from tests.harness.fuzz import ontology as fuzz_ontology
         from tests.harness.fuzz import query as fuzz_query

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import yaml
 
 from duckkb import config
-from duckkb.codes import CODES
-from duckkb.config.show import normalize_config
-from duckkb.errors import Finding, OntologyError
-from duckkb.lanes.sql.columns import ddl
-from duckkb.ontology.source import Document, read_yaml
-from duckkb.ontology.validate import Validator
-from duckkb.settings import Environment
+from duckkb.config.config_files import normalize_config
+from duckkb.ontology.validation import Validator
+from duckkb.ontology.yaml_source import Document, read_yaml
+from duckkb.sql.columns import ddl
+from duckkb.types.codes import CODES
+from duckkb.types.errors import Finding, OntologyError
+from duckkb.types.settings import Environment
 from tests.harness.fuzz.mutate import ODD_CHARACTERS, Mutator
 
 TOKENS = tuple(
@@ -98,7 +98,7 @@ class OntologyTarget:
     """config.yaml files in one folder, which is written anew for each; what loads must also work. `read` reads YAML."""
 
     name = "ontology"
-    modules = ("duckkb/ontology/*.py", "duckkb/config/load.py", "duckkb/config/keys.py")
+    modules = ("duckkb/ontology/*.py", "duckkb/config/config_files.py", "duckkb/config/setting_keys.py")
 
     def __init__(self, root: Path, read: Callable[[bytes, str], Document] = read_yaml) -> None:
         self._read = read

@@ -15,7 +15,7 @@ from typing import Any
 
 import duckkb
 from duckkb.app.knowledge import KnowledgeBase
-from duckkb.truth.files.line import Limits
+from duckkb.storage.line import Limits
 from tests.harness import oracle
 from tests.harness.fuzz.book import canonical_line, judged, same
 from tests.harness.fuzz.cli import Command, Ended, make_notes, run_here
@@ -34,11 +34,11 @@ class PartTarget:
 
     name = "parts"
     modules = (
-        "duckkb/truth/files/part.py",
-        "duckkb/truth/files/read.py",
-        "duckkb/truth/files/render.py",
-        "duckkb/truth/files/table.py",
-        "duckkb/truth/files/tree.py",
+        "duckkb/storage/part.py",
+        "duckkb/storage/read.py",
+        "duckkb/storage/render.py",
+        "duckkb/storage/record_table.py",
+        "duckkb/storage/tree.py",
     )
 
     def __init__(self, folder: Path) -> None:

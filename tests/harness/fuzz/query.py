@@ -9,16 +9,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from duckkb.entries import IndexEntry
-from duckkb.indexing.chunk import chunk
-from duckkb.indexing.tokens import JiebaTokenizer, PlainTokenizer
-from duckkb.lanes.lexical.lexical import Lexical
-from duckkb.lanes.memory_rows import MemoryRows
+from duckkb.app.retrievers import MemoryRows
+from duckkb.engine.rank_fusion import drop_exclusions, parse, plain
+from duckkb.index.text_chunks import chunk
+from duckkb.index.tokens import JiebaTokenizer, PlainTokenizer
+from duckkb.index.word_index import Lexical
 from duckkb.ontology.model import NodeType, SearchField
 from duckkb.ports import Row, Tokenizer
-from duckkb.queries import LexicalQuery
-from duckkb.records import Record
-from duckkb.search.syntax import drop_exclusions, parse, plain
+from duckkb.types.queries import LexicalQuery
+from duckkb.types.records import IndexEntry, Record
 from tests.harness.fuzz.mutate import ODD_CHARACTERS, Mutator
 
 KIND = NodeType(
@@ -42,7 +41,7 @@ class SyntaxTarget:
     """Queries to their parser (`read`), to the tokenizers and, as texts, to the chunker."""
 
     name = "query syntax"
-    modules = ("duckkb/search/syntax.py", "duckkb/indexing/chunk.py", "duckkb/indexing/tokens.py")
+    modules = ("duckkb/engine/rank_fusion.py", "duckkb/index/text_chunks.py", "duckkb/index/tokens.py")
 
     def __init__(self, read: Callable[[str], LexicalQuery] = parse) -> None:
         self._read = read
@@ -72,8 +71,8 @@ class LaneTarget:
 
     name = "lexical lane"
     modules = (
-        "duckkb/lanes/lexical/lexical.py", "duckkb/lanes/lexical/fields.py", "duckkb/lanes/lexical/query.py",
-        "duckkb/lanes/lexical/view.py",
+        "duckkb/index/word_index.py", "duckkb/index/word_fields.py", "duckkb/index/word_query.py",
+        "duckkb/index/word_fields.py",
     )  # fmt: skip
 
     def __init__(self) -> None:

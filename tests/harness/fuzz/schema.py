@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 import duckkb
-from duckkb.actions.caring import CheckReport
 from duckkb.app import KnowledgeBase
-from duckkb.errors import DuckkbError, OntologyError
-from duckkb.ontology.source import read_yaml
+from duckkb.ontology.yaml_source import read_yaml
+from duckkb.operations.maintenance import CheckReport
+from duckkb.types.errors import DuckkbError, OntologyError
 from tests.conftest import NOTES
 from tests.harness import oracle
 from tests.harness.fuzz.cli import make_notes
@@ -55,8 +55,8 @@ class SchemaTarget:
 
     name = "types over stored records"
     modules = (
-        "duckkb/lanes/sql/columns.py",
-        "duckkb/lanes/sql/tables.py",
+        "duckkb/sql/columns.py",
+        "duckkb/sql/runtime_tables.py",
         # What a base without a model and without git goes through.
         *(
             f"duckkb/engine/{name}.py"

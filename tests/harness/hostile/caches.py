@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import duckkb
-from duckkb.indexing.cache_format import decode, encode
-from duckkb.indexing.cache_rows import KINDS, CacheRow, vector_of
+from duckkb.index.cache_database import KINDS, CacheRow, vector_of
+from duckkb.index.cache_parquet import decode, encode
 from tests.fakes import HashEmbedder
 
 TEAM = "data/indices/search_cache.parquet"

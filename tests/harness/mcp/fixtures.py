@@ -17,8 +17,8 @@ from mcp.server.lowlevel import Server
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from duckkb.__main__ import main
-from duckkb.serving.mcp import server as product
-from duckkb.serving.mcp.prompts import make_prompt
+from duckkb.server import mcp_server
+from duckkb.server.mcp_resources import make_prompt
 
 _PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 _WAV = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA="
@@ -225,11 +225,11 @@ class _Bearing:
 
 
 if __name__ == "__main__":
-    make, config = product.make, uvicorn.Config.__init__
+    make, config = mcp_server.make, uvicorn.Config.__init__
 
     def bearing(self: uvicorn.Config, app: Any, *args: Any, **given: Any) -> None:
         config(self, _Bearing(app, os.environ["DUCKKB_MCP_TOKEN"]), *args, **given)
 
-    product.make = lambda *given, **named: with_fixtures(make(*given, **named))
+    mcp_server.make = lambda *given, **named: with_fixtures(make(*given, **named))
     uvicorn.Config.__init__ = bearing  # type: ignore[method-assign]
     main()

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-import duckkb.serving.web
-from duckkb.actions.folder import OpenOptions
+import duckkb.server.web
+from duckkb.operations.lifecycle import OpenOptions
 from tests.fakes import HashEmbedder
 from tests.harness.pages.judge import Judged, judged
 from tests.harness.reading_room import OWN, Room, proof, room
 
-_SOURCES = Path(duckkb.serving.web.__file__).parent
+_SOURCES = Path(duckkb.server.web.__file__).parent
 _ARGUMENT = re.compile(r"""(?:given|number|params\.get|form\.get)\(\s*f?["']([\w.]+)["']|form\[["']([\w.]+)["']\]""")
 _OF_SESSIONS = frozenset({"sign-in", "sign-out", "open", "preferences"})
 BY_MEANING = re.compile(

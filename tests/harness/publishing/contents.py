@@ -5,7 +5,7 @@ from typing import Any
 
 import psycopg
 
-from duckkb.lanes.targets.postgres.connecting import Address
+from duckkb.databases.postgres_connection import Address
 
 _TABLES = {
     "kind": "SELECT name, count, lengths, vectors, said, notes FROM {s}.kind",
@@ -31,8 +31,8 @@ def contents(url: str) -> dict[str, Any]:
 
 
 def _lance_contents(url: str) -> dict[str, Any]:
-    from duckkb.lanes.targets.lance.address import LanceAddress
-    from duckkb.lanes.targets.lance.store import Store
+    from duckkb.databases.lance_tables import Store
+    from duckkb.types.database_urls import LanceAddress
 
     store = Store(LanceAddress.parse(url))
     head = store.head()

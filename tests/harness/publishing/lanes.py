@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from duckkb.app.retrievers import MemoryRows
 from duckkb.id_set import IdSet
-from duckkb.lanes.memory_rows import MemoryRows
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import Ontology, RecordType
 from duckkb.ports import Delta, PublishedRow, Row, SqlLimits, Target, TypeDelta, Watermark
-from duckkb.queries import SqlResult
-from duckkb.settings import Settings
-from duckkb.truth.files.line import LineShape, record_line
+from duckkb.sql.runtime_tables import Tables
+from duckkb.storage.line import LineShape, record_line
+from duckkb.types.queries import SqlResult
+from duckkb.types.settings import Settings
 from tests.conformance.lane_suite import ONTOLOGY, TOKENIZER, Held, with_vectors
 
 Connect = Callable[[], Target]
@@ -106,7 +106,7 @@ def _lined(kind: RecordType, rows: Iterable[Row]) -> list[PublishedRow]:
 
 def postgres() -> PublishedHeld:
     """Under a name of its own in one database."""
-    from duckkb.lanes.targets.postgres.target import PostgresTarget
+    from duckkb.databases.postgres_target import PostgresTarget
 
     return PublishedHeld(lambda: PostgresTarget(f"{_database()}#s{next(_names)}"))
 
@@ -114,7 +114,7 @@ def postgres() -> PublishedHeld:
 def lance() -> PublishedHeld:
     """In a folder of its own."""
     pytest.importorskip("lancedb", reason="LanceDB is not installed: `make test-lance`")
-    from duckkb.lanes.targets.lance.target import LanceTarget
+    from duckkb.databases.lance_target import LanceTarget
 
     folder = TemporaryDirectory(prefix="duckkb-lance-")
     target = LanceTarget(f"lance:{folder.name}")

@@ -14,14 +14,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from duckkb.errors import DuckkbError
-from duckkb.lanes.sql.process.confined import Confined
-from duckkb.lanes.sql.process.engine import Engine
-from duckkb.lanes.sql.tables import Tables
 from duckkb.ontology.model import EdgeType, NodeType, Ontology
 from duckkb.ports import SqlLimits
-from duckkb.queries import SqlResult
-from duckkb.records import Record
+from duckkb.sql.confined import Confined
+from duckkb.sql.runtime_tables import Tables
+from duckkb.sql.sql_process import Engine
+from duckkb.types.errors import DuckkbError
+from duckkb.types.queries import SqlResult
+from duckkb.types.records import Record
 from tests.record_tables import RecordTables
 
 FILE_SECRET = "canary-file-5c1e"

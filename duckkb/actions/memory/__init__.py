@@ -1,1 +1,0 @@
-"""The memories of agents: put, search, history, counts."""

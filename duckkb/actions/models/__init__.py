@@ -1,1 +1,0 @@
-"""Actions on the models of a base: list, compare, migrate."""

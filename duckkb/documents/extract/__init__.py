@@ -1,1 +1,0 @@
-"""Extracts text from PDF, DOCX and HTML files in a process that can be killed."""

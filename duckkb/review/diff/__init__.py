@@ -1,1 +1,0 @@
-"""Differences between two versions of a knowledge base, as records: computed (`versions`, `compare`), then shown."""

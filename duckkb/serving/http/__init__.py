@@ -1,1 +1,0 @@
-"""The base over HTTP: one application with /mcp, /query, /actions and operators' routes."""

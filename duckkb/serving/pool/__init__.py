@@ -1,1 +1,0 @@
-"""Worker processes that answer for a server: one Python process computes on one core, however many threads it has."""

@@ -1,1 +1,0 @@
-"""Telemetry for operators of a server: measures, a log of its requests, spans."""

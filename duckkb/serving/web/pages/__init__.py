@@ -1,1 +1,0 @@
-"""The pages, one module each: a function of a `Visit` that asks actions and renders a template."""
