@@ -102,9 +102,21 @@ class Page:
     def reload(self) -> None:
         self._go("Page.reload")
 
+    def follow(self, link: str) -> None:
+        """Click a link that leads to another page, and wait until that page has loaded.
+
+        The click runs after the answer of the browser, which else could get lost with the page that is left.
+        """
+        before = self.loaded
+        self.run(f"setTimeout(() => document.querySelector({json.dumps(link)}).click()), 0")
+        self._wait_for_load(before)
+
     def _go(self, method: str, **parameters: str) -> None:
         before = self.loaded
         self._send(method, **parameters)
+        self._wait_for_load(before)
+
+    def _wait_for_load(self, before: int) -> None:
         while self.loaded == before:
             self._listen()
 

@@ -407,7 +407,7 @@ def cleanup_command(
     """Removes files of bases deleted a week ago, of other versions of models, and, above the limit, the tokens and
     vectors unused for longest. Derived state of existing bases stays (`duckkb repair --all` drops it), and
     data/ is never changed. Removed files are made again when needed. Needs no base. The limit is 16 GB, or
-    `cache_limit` in XDG_STATE_HOME/duckkb/types/settings.json. Prints one line: `home`, `limit`, `bytes` in use,
+    `cache_limit` in XDG_STATE_HOME/duckkb/settings.json. Prints one line: `home`, `limit`, `bytes` in use,
     `freed`, `removed`, and the `bases` whose files are kept. After a switch to another model,
     `--unused-vectors` removes the vectors of the old one; `--dry-run` names the models. Known bases are those
     with a folder below `home`, and the current one. If one of them cannot be read, no vector is removed."""

@@ -264,7 +264,7 @@ _STATE = {
     ),
     "E_CACHE_LIMIT": (
         "A migration to another model would exceed the size limit of the cache folder and evict older vectors.",
-        'Raise `cache_limit` in XDG_STATE_HOME/duckkb/types/settings.json ({"cache_limit": "40 GB"}), and run it again.',
+        'Raise `cache_limit` in XDG_STATE_HOME/duckkb/settings.json ({"cache_limit": "40 GB"}), and run it again.',
     ),
     "E_VECTORS": (
         "Two models cannot be compared, because some vectors of one are missing.",

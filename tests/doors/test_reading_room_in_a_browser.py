@@ -157,7 +157,7 @@ def test_a_link_of_another_server_leads_to_the_page_and_signed_in_people_see_it(
     elsewhere = tmp_path / "mail.html"
     elsewhere.write_text(f'<a id="there" href="{root}search?q=ducks">look</a>', "utf-8")
     tab.open(elsewhere)
-    tab.run("document.getElementById('there').click()")
+    tab.follow("#there")
     tab.wait(lambda: tab.run("document.querySelectorAll('.hit').length") == 10)
     assert tab.run("location.search") == "?q=ducks"
 

@@ -60,6 +60,7 @@ module, *names, last = sys.argv.pop(1).split(":")
 target = importlib.import_module(module)
 for name in names:
     target = getattr(target, name)
+assert callable(getattr(target, last)), "the product has no such function"
 setattr(target, last, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
 from duckkb.__main__ import main
 main()
@@ -162,10 +163,10 @@ def test_kx_16_whoever_is_killed_leaves_nothing_on_disk_and_the_next_one_clears_
         ("duckkb.store.mirrored_files:LaneFiles:seal", ("find", "Note", "velociraptor", "-m")),
         ("duckkb.storage.commit_protocol:_carry_out", ("put", "Note", '{"id": "n4", "text": "obsidian again"}')),
         ("duckkb.store.sealed_files:pack", ("put", "Note", json.dumps(RECORDS[4]))),
-        ("duckkb.store.sealed_files:_packed", ("put", "Note", json.dumps(RECORDS[4] | {"size": 0}))),
-        ("duckkb.store.sealed_files:_bound", ("index", "build")),
+        ("duckkb.store.sealed_files:_pack_file", ("put", "Note", json.dumps(RECORDS[4] | {"size": 0}))),
+        ("duckkb.store.sealed_files:_bind_frame", ("index", "build")),
     ):
-        if where.startswith("duckkb.index"):
+        if "LaneFiles" in where:
             sealed.run("repair", "--all")
         sealed.killed(where, *args)
         assert sealed.found() == set(), where

@@ -12,7 +12,7 @@ import pytest
 
 import duckkb
 from duckkb.app import KnowledgeBase
-from duckkb.config import config_files as load
+from duckkb.config import load
 from duckkb.config import environment
 from duckkb.operations.lifecycle import OpenOptions
 from duckkb.review.diff_model import Diff, DiffOptions, Label, Versions, parse, render
