@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from duckkb.types.codes import CODES
 from duckkb.server import openapi
+from duckkb.types.codes import CODES
 
 FILE = Path(__file__).parent / "src" / "actions.ts"
 _HEAD = """\

@@ -12,8 +12,7 @@ import pytest
 
 import duckkb
 from duckkb.app import KnowledgeBase
-from duckkb.config import load
-from duckkb.config import environment
+from duckkb.config import environment, load
 from duckkb.operations.lifecycle import OpenOptions
 from duckkb.review.diff_model import Diff, DiffOptions, Label, Versions, parse, render
 from duckkb.review.record_changes import Types, compare
