@@ -181,7 +181,7 @@ def _play(world: Round, chance: random.Random, campaign: Campaign) -> None:
     done = Counter[tuple[str, Path]]()
     for one, ran in zip(drawn, ended, strict=True):
         campaign.count("commands that began eight at once")
-        if one.verb == "init" and ran.code == 1 and "config.yaml exists already" in ran.err:
+        if one.verb == "init" and ran.code == 1 and "config.yaml already exists" in ran.err:
             campaign.count("commands that were told who was first")
             done["init", one.base] += 0
         elif one.verb == "find" and ran.code == 1:
@@ -254,11 +254,11 @@ def test_commands_that_begin_at_once_on_an_empty_home_lose_nothing(
 
 def test_a_memory_of_the_machine_without_its_lock_is_caught(ground: Path, tmp_path: Path, campaign: Campaign) -> None:
     """The control: what every process does between reading and replacing takes longer, and nobody holds the lock."""
-    held = 'stack.enter_context(lock.hold_lock_beside(folder / _LOCKED, "exclusive", _WAIT_S))'
+    held = 'stack.enter_context(base_lock.hold_lock_beside(folder / _LOCKED, "exclusive", _WAIT_S))'
     known = "entries = _read(env, name)\n"
     weak = weakened(
         tmp_path / "weak",
-        {"config/remembered": (held, "pass", known, f"{known}        import time\n        time.sleep(0.5)\n")},
+        {"config/machine_memory": (held, "pass", known, f"{known}        import time\n        time.sleep(0.5)\n")},
     )
     world = _world(tmp_path / "round", ground, campaign.random(), str(weak))
     world.verbs = ["trust"]

@@ -59,7 +59,7 @@ def test_writers_without_compare_and_swap_are_caught(notes: Path, tmp_path: Path
     looked = "if problem := _check_precondition(request.kind, entry, state.tree):\n"
     sources = weakened(
         tmp_path / "weak",
-        {"engine/draft": (looked, looked.replace("if ", "if False and (", 1).replace("):", ")):", 1))},
+        {"engine/write_draft": (looked, looked.replace("if ", "if False and (", 1).replace("):", ")):", 1))},
     )
     with duckkb.open(notes) as kb:
         kb.put("Note", {"id": "counter", "size": 0})
@@ -335,7 +335,7 @@ def test_a_lock_without_turns_starves_its_writer(notes: Path, tmp_path: Path) ->
     """The control: without the turn the same readers keep a writer out for as long as it cares to wait."""
     sources = weakened(
         tmp_path / "weak",
-        {"truth/commit/lock": ("with _turn(root, mode, deadline) as is_ours:", "if is_ours := True:")},
+        {"storage/base_lock": ("with _turn(root, mode, deadline) as is_ours:", "if is_ours := True:")},
     )
     readers = [start(OVERLAP, notes, sources=sources) for _ in range(8)]
     try:

@@ -153,8 +153,8 @@ def test_without_checksum_and_sample_answers_change(
     """The negative control: these caches do harm where nobody looks."""
     base, honest, _, expected = ground
     taken_out = {
-        "indexing/cache_format": ("if computed_checksum != stored_checksum\n", "if False\n"),
-        "indexing/cache": ("if all(agree(stored_row", "if True or all(agree(stored_row"),
+        "index/cache_parquet": ("if computed_checksum != stored_checksum\n", "if False\n"),
+        "index/embedding_cache": ("if all(agree(stored_row", "if True or all(agree(stored_row"),
     }
     sources = weakened(tmp_path / "weak", taken_out)
     chance = campaign.random("control")

@@ -109,7 +109,7 @@ def test_the_traps_work_on_git_as_it_is(campaign: Campaign, honest: Path, tmp_pa
 
 def test_without_the_hardening_canaries_run(honest: Path, tmp_path: Path) -> None:
     hardening = "def make_hardened_variables(settings: Mapping[str, str]) -> dict[str, str]:\n"
-    sources = weakened(tmp_path / "weak", {"truth/git/run": (hardening, f"{hardening}    return {{}}\n")})
+    sources = weakened(tmp_path / "weak", {"storage/git_process": (hardening, f"{hardening}    return {{}}\n")})
     ran = []
     with Forks(sources) as warm:
         weak = Runner(warm)

@@ -298,13 +298,13 @@ def test_a_writer_that_does_not_look_again_is_caught(notes: Path, tmp_path: Path
         kb.put("Note", {"id": "a", "text": "old"})
     part = _part(notes)
     changes = {
-        "truth/files/read": ("    return sorted(differing)", "    return [] and sorted(differing)"),
-        "truth/commit/protocol": (
+        "storage/read": ("    return sorted(differing)", "    return [] and sorted(differing)"),
+        "storage/commit_protocol": (
             "        if (None if before is None else journals.digest(before)) != change.old:\n"
             "            stale.append(change.path)\n        elif before",
             "        if before",
         ),
-        "truth/commit/journal": (
+        "storage/journal": (
             '    if now == "third":\n        if not',
             '    if now == "third" and False:\n        if not',
         ),

@@ -192,7 +192,7 @@ def test_a_writer_without_the_journal_is_caught(tmp_path: Path, campaign: Campai
     return facts
     facts |= _seal(work, targets)
 """
-    sources = weakened(tmp_path / "weak", {"truth/commit/protocol": ("    facts |= _seal(work, targets)\n", naive)})
+    sources = weakened(tmp_path / "weak", {"storage/commit_protocol": ("    facts |= _seal(work, targets)\n", naive)})
     rng = campaign.random("control")
     with Forks(sources) as warm:
         workers = Forge(tmp_path / "workers", warm)

@@ -271,7 +271,7 @@ def test_without_trust_and_without_care_it_would_be_told(env: dict[str, str], tm
                 "key = secret(variable) if variable and has_trust else",
                 "key = secret(variable) if variable else",
             ),
-            "llm/providers/openai_client": ("if key and _has_key_piece(line, key):", "if False:"),
+            "llm/providers/embedding_endpoint": ("if key and _has_key_piece(line, key):", "if False:"),
         },
     )
     with Forks(sources) as warm, FakeEndpoint() as endpoint:

@@ -338,7 +338,7 @@ RECOVERY = ("            recover(root)\n            raise\n", "            raise
 def _problem_in_the_middle(place: Path, root: Path, *taken_out: str) -> str:
     """What a user would complain of in what a command leaves behind that a signal met while it wrote."""
     old, new = _records(root), _expected(root, "import")
-    with Forks(weakened(place / "copy", {"truth/commit/protocol": SEALED + taken_out})) as warm:
+    with Forks(weakened(place / "copy", {"storage/commit_protocol": SEALED + taken_out})) as warm:
         worker = Forge(place / "workers", warm).worker(root, *COMMANDS["import"])
         return _judged(worker, worker.wait(), signal.SIGTERM, root, old, new)
 
@@ -356,10 +356,10 @@ def test_a_write_that_recovers_nothing_after_a_signal_is_caught(tmp_path: Path, 
 @pytest.mark.parametrize(
     "taken_out",
     [
-        {"cli/stop": ("        signal.signal(number, _ask)\n", "        pass\n")},
+        {"cli/terminal": ("        signal.signal(number, _ask)\n", "        pass\n")},
         {
             "cli/main": ('    suggestion = "run it again', '    raise\n    suggestion = "run it again'),
-            "__main__": ("        if not stop.is_stop_requested():\n            raise\n", "        raise\n"),
+            "__main__": ("        if not terminal.is_stop_requested():\n            raise\n", "        raise\n"),
         },
     ],
     ids=["handlers", "words"],

@@ -537,7 +537,7 @@ def execute(*args: str) -> None:
 
 
 def weakened(place: Path, changes: Mapping[str, tuple[str, ...]]) -> Path:
-    """A copy of the package with a protection taken out: module (`truth/shadow`) -> (text, text instead, and so on).
+    """A copy of the package with a protection taken out: module (`storage/journal`) -> (text, text instead, and so on).
     Returns where to import it from. The text must be there, so that a control that controls nothing is noticed."""
     shutil.copytree(SOURCES / "duckkb", place / "duckkb", ignore=shutil.ignore_patterns("__pycache__"))
     for module, texts in changes.items():
