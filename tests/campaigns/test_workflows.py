@@ -254,8 +254,7 @@ def test_a_base_that_is_taken_away_is_no_verdict(forge: Forge) -> None:
         git(forge.work, "rm", "-q", "config.yaml")
     event = forge.open()
     ended = forge.run("review", event)
-    reason = "The change was not judged" if forge.place == "." else "This is no verdict"
-    assert ended.failed and "could not run" in ended.verdict and reason in ended.comment
+    assert ended.failed and "could not run" in ended.verdict and "This is no verdict" in ended.comment
     assert (ended.temp / "duckkb-review/number").read_text("utf-8") == "1\n"
     assert forge.run("check", event).failed
 
