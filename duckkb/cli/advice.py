@@ -81,7 +81,7 @@ _TEXTS = {"query": "a question", "question": "a question", "text": "some text", 
 _OF_STATEMENTS = ("-e", "--sql", "--execute", "--command", "--statement")
 _OF_TEXTS = ("--query", "-q", "--q", *_OF_STATEMENTS)
 _OF_TYPES = ("--table", "--type", "-t", "--collection", "-c", "--in", "--from")
-_OF_FORCE = ("--force", "-f", "-rf", "--yes", "-y", "--confirm")
+_OF_FORCE = ("--force", "-f", "-rf", "--yes", "-y", "--confirm", "--accept", "--approve")
 _OF_GREP = ("-i", "--ignore-case", "-r", "--recursive", "--verbose")
 """Options of other tools in front of a text or of a type, and flags of theirs that need not be said here."""
 _NEEDED = {"policy": "knowledge-base"}
@@ -410,6 +410,8 @@ def _suggest_help_or_force(option: str, slip: UsageSlip, args: _Line) -> Iterato
         yield ["help", *slip.path]
     if option in _OF_FORCE and any("--cascade" in param.opts for param in slip.ctx.command.params):
         yield [*drop_flag(option, args), "--cascade", "--dry-run"]
+    if option in _OF_FORCE and slip.path in (["repair"], ["trust"], ["recover"]):
+        yield drop_flag(option, args)
 
 
 def _suggest_value(problem: click.BadParameter, slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
@@ -455,11 +457,11 @@ def _drop_extra_words(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
         at = kept_words.index(before) if before in kept_words else len(kept_words) - 1
         yield [*kept_words[:at], join_words([before, *extra]), *kept_words[at + 1 :]]
     pair = str(slip.ctx.params.get("json_text"))
-    if last == "json_text" and all("=" in word for word in (pair, *extra)):
-        fields = dict(word.split("=", 1) for word in (pair, *extra))
-        line = [json.dumps(fields, ensure_ascii=False) if word == pair else word for word in kept_words]
-        yield line if "--merge" in line else [*line, "--merge"]
     if last == "json_text":
+        with suppress(ValueError):
+            fields = json.dumps(parse_fields((pair, *extra)), ensure_ascii=False)
+            line = [fields if word == pair else word for word in kept_words]
+            yield line if "--merge" in line or "=" not in pair else [*line, "--merge"]
         from duckkb.operations.record_writes import repair_json
 
         json_text = repair_json(" ".join((pair, *extra)).encode("utf-8", "replace"))  # a shell split it

@@ -171,12 +171,14 @@ def drops_words(args: Sequence[str], command: str) -> bool:
 
 
 def parse_fields(words: Sequence[str]) -> dict[str, object]:
-    """Parse `FIELD=VALUE` words, values as JSON where they are JSON. Raises ValueError for other words."""
+    """Parse `FIELD=VALUE` words, or `FIELD:VALUE`, as shells expand an object without quotes; values as JSON where they
+    are JSON. Raises ValueError for other words.
+    """
     fields: dict[str, object] = {}
     for word in words:
-        name, equals, value = word.partition("=")
-        if not equals or not name:
+        if not (parts := re.fullmatch(r"([A-Za-z_][\w.]*)[=:](.*)", word, re.DOTALL)):
             raise ValueError(word)
+        name, value = parts.groups()
         fields[name] = value
         with suppress(ValueError):
             fields[name] = json.loads(value)

@@ -76,6 +76,8 @@ _ROWS = {
     "delete|rm TYPE CONDITION": f"find {{TYPE}} -w {{CONDITION}} --fields {{KEY}} -l 1000000 | jq -r .{{KEY}} | {_DELETE}",
     "list|head|rows|tail TYPE NUMBER": "list {TYPE} -l {NUMBER} ...",
     "list|head|rows TYPE FIELDS": "list {TYPE} --fields {FIELDS} ...",
+    "ls|dir|browse TYPE": "list {TYPE} ...",
+    "stats|stat|summary|length TYPE": "count {TYPE} ...",
     "wc|_count|size TYPE": "count {TYPE}",
     "tail|recent|latest|newest TYPE": "sql 'SELECT * FROM {TYPE}{WHERE} ORDER BY __updated_at DESC LIMIT {ROWS}'",
     "distinct|uniq|unique|facet|facets|group|groupby|group-by|aggregate|aggs|histogram TYPE FIELD": _COUNT_BY,
@@ -86,10 +88,15 @@ _ROWS = {
     "jq WORD TYPE": "export {TYPE} | jq -c {WORD}",
     "jq WORD FILE": "jq -c {WORD} {FILE}",
     "export|dump TYPE NEW_FILE": "export {TYPE} > {NEW_FILE}",
+    "dump|archive": "backup create",
     # searches
     f"{_GREP} WORD .": "find all {WORD} ...",
     f"{_GREP} WORD": "find all {WORD}",
     "_search TEXT": "find all {TEXT} ...",
+    "semantic|meaning|embedding|vector TYPE TEXT": "find {TYPE} {TEXT} -s ...",
+    "semantic|meaning TEXT": "find all {TEXT} -s ...",
+    "vector search|query|find TYPE TEXT": "find {TYPE} {TEXT} -s ...",
+    "explain|debug TEXT": "find all {TEXT} --explain ...",
     "exec|psql|duckdb|sqlite3|mysql TYPE": "sql 'SELECT * FROM {TYPE} LIMIT 10'",
     f"{_SEARCH}|find WORD TYPE": "find {TYPE} {WORD} ...",
     f"{_SEARCH}|find WORD in|from TYPE": "find {TYPE} {WORD} ...",
@@ -142,6 +149,7 @@ _ROWS = {
     f"{_PROPOSAL} create|new|open *": "propose --branch topic put {FIRST} " + _EXAMPLE,
     f"review {_PROPOSAL}|list|ls|all|branches": "branches",
     "issue|issues *": "check",
+    "conflict|conflicts *": "resolve --list",
     "repo|project|cluster|system info|view|status|show": "status",
     "repo|cluster-info|whoami|pwd|env|top": "status",
     # types, pages and tasks under other names
@@ -159,14 +167,18 @@ _ROWS = {
     "du|df|size|usage|analyze|analyze-tables|vacuum-analyze": "growth",
     "system df|du": "growth",
     "build|make|compile|optimize *": "index build",
+    "migrate|switch|switch-model": "index migrate ...",
+    "config get|set|view|unset SETTING *": "config show | jq -c {SETTING}",
     "gc|vacuum|prune|clean|purge": "cleanup --dry-run",
     "fsck|audit|lint *": "check",
     "collection update|sync|refresh|reindex|scan *": "update {REST}",
     "snapshot TYPE": "col snapshot {TYPE}",
     "memory set|add|save|remember WORD WORD2 TEXT": "memory put {WORD2} {TEXT} --scope {WORD} ...",
     "memory set|add|save|remember WORD TEXT": "memory put {WORD} {TEXT} ...",
+    "memory set|add|save|remember TEXT": "memory put note {TEXT} ...",
     "user|users|token|tokens|login|auth|accounts *": "tenant list",
     "stop|kill|shutdown|down": "serve stop",
+    "mcp start|serve|run|stdio|up": "mcp ...",
     "man|docs|doc|manual|guide|usage VERB": "help {VERB}",
     "help|man TYPE": "schema {TYPE}",
     "man|docs|doc|manual|guide|tutorial|readme|quickstart|examples *": "--skill",
@@ -505,6 +517,9 @@ class _Matcher:
 
     def _read_word(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return word
+
+    def _read_setting(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        return f"select(.name == {json.dumps(word)})"
 
     def _read_text(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return word

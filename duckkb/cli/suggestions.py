@@ -108,6 +108,9 @@ OPTIONS = _build_word_index({
     "--budget": "--tokens --max-tokens",
     "--id": "--pk --primary-key --key --id-field --primary",
     "--port": "-p",
+    "--scope": "--user --owner --agent --namespace",
+    "--daemon": "--bg --background --detach -d",
+    "--to": "--model",
 })  # fmt: skip
 MODES = _build_word_index({
     "--similar or vsearch": "similar semantic vector dense embedding meaning s",
@@ -227,6 +230,10 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
         yield ["index", "build"]
     elif option == "--fix" and slip.path == ["check"]:
         yield ["fmt"]
+    elif (
+        option in ("--base", "--against", "--target") and value and slip.path[:1] in (["review"], ["diff"], ["impact"])
+    ):
+        yield [*plain, f"{value}..HEAD"]
     elif option in ("--count", "--total") and not value.isdigit():
         condition = find_option_value(args, "-w") or find_option_value(args, "--where")
         yield ["count", name, *(["-w", condition] if condition else [])]

@@ -83,11 +83,13 @@ class FieldMap:
         if not self.records or not self._unseen:
             return
         name = sorted(self._unseen)[0]
+        renames, id_fields = dict(self._request.renames), self._request.id_fields
         option = next((f"--map {to}={of}" for to, of in self._request.renames.items() if of == name), f"--id {name}")
         leaf = name.rpartition(".")[2]
         near = [path for path in self._names if path.endswith(f".{leaf}")] or get_close_matches(name, self._names, 1)
+        if not near and name in id_fields and (key := self._keys.best()):
+            near = [key]
         field_list = ", ".join([*self._names][:_NAMED]) + (", …" if len(self._names) > _NAMED else "")
-        renames, id_fields = dict(self._request.renames), self._request.id_fields
         remedy = "name one of these fields"
         if near:
             renames = {to: near[0] if of == name else of for to, of in renames.items()}

@@ -196,13 +196,14 @@ _MOST_STEPS = 8
 _TEXT = r"'(?:[^']|'')*'"
 _NAME = r"[A-Za-z_][\w.]*"
 _ITEMS = r"(?:ARRAY\s*)?(\[[^\[\]]*\])"
+_NO_TEST = r"(?!(?:NOT|NULL|TRUE|FALSE|UNKNOWN|DISTINCT)\b)"
 _FILTERS_ALONE: tuple[tuple[str, str], ...] = (
     (r"(?is)^\s*SELECT\b.*?\bWHERE\b", ""),
     (r"(?i)^\s*WHERE\b", ""),
     (r"(?is)\s+(?:ORDER\s+BY|LIMIT|OFFSET|GROUP\s+BY)\b[^']*$", ""),
     (r"\s*;\s*$", ""),
     (rf"(?i)\b(?:EXISTS|has|defined)\s*\(\s*({_NAME})\s*\)|^\s*({_NAME})(?:\s+EXISTS)?\s*$", r"\1\2 IS NOT NULL"),
-    (rf"(?i)^\s*({_NAME})\s*:(?!:)\s*([\"']?)([^\"']+)\2\s*$", r"\1 = '\3'"),
+    (rf"(?i)^\s*({_NAME})(?:\s*:(?!:)\s*|\s+(?:IS|EQ|EQUALS)\s+{_NO_TEST})([\"']?)([^\"']+)\2\s*$", r"\1 = '\3'"),
 )
 _SPELLED: tuple[tuple[str, str], ...] = (
     (r"[“”„]", '"'),

@@ -211,6 +211,20 @@ LINES = [
     ("gc", "cleanup --dry-run", ""),
     ("collection sync runbooks", "update runbooks", '"documents":1'),
     ("build .", "index build", ""),
+    ("ls faq -n 1", "list faq -n 1", '"f1"'),
+    ("stats faq", "count faq", '"count":2'),
+    ("explain refund", "find all refund --explain", '"f1"'),
+    ("vector search faq refund", "find faq refund -s", ""),
+    ("conflicts list", "resolve --list", ""),
+    ("dump", "backup create", '"file"'),
+    ("config get global.embedding_model", "config show | jq -c ", '"none"'),
+    ("config set global.embedding_model x", "config show | jq -c ", '"none"'),
+    ("put faq id:f9 topic:new", """put faq '{"id": "f9", "topic": "new"}'""", '"inserted":1'),
+    ("count faq -w 'topic is billing'", """count faq -w "topic = 'billing'" """.strip(), '"count":1'),
+    ("review --base HEAD~1", "review 'HEAD~1..HEAD'", "passed"),
+    ("repair --force", "repair", ""),
+    ("trust --accept", "trust", '"trusted"'),
+    ("migrate --model bge", "index migrate --to bge", ""),
 ]
 
 
