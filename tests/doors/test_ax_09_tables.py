@@ -206,6 +206,7 @@ def test_ax_09_values_are_bound_and_names_are_not_run(url: str, db: VectorTables
         {"day": "yesterday-ish"},
         {"key": "no uuid"},
         {"ratio": 1e300},
+        {"ratio": 1e-208},
         {"at": ["2026-13-01"]},
         {"raw": b"\x00", "day": {"$gt": "x"}},
     ],

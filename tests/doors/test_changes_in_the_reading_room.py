@@ -393,7 +393,7 @@ def test_a_record_is_made_and_deleted_by_proposals_and_takes_no_others_place(edi
     assert "Propose this" in preview.text
     assert "propose/" in send(client, "", fields(preview.text), "propose").text
     asked = send(client, "r1", fields(client.get("/web/edit", params={"type": "Rule", "id": "r1"}).text), "delete")
-    assert "Propose to delete it" in asked.text
+    assert "Propose deletion" in asked.text
     assert "propose/" in send(client, "r1", fields(asked.text), "propose-delete").text
     branch = git(root, "for-each-ref", "--format=%(refname:short)", "refs/heads/propose")
     assert "\n" not in branch, "one branch has all that one tenant proposes"

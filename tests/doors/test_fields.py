@@ -159,7 +159,7 @@ def test_what_is_printed_whole_can_be_put_back_and_a_part_never_replaces_the_who
         line = run_in(base, verb).out
         for put in (["put", verb[1]], ["put", verb[1], line], ["import", verb[1], "-"], ["put", verb[1], "--batch"]):
             ran = run_in(base, put, stdin=line)
-            assert (ran.code > 0 and "E_PARTIAL" in ran.err + ran.out) or "without some" in ran.err, ran.err
+            assert (ran.code > 0 and "E_PARTIAL" in ran.err + ran.out) or "lacks some" in ran.err, ran.err
     refused = run_in(base, ["put", "notes", "--merge"], stdin=run_in(base, parts[1]).out)
     assert refused.code == 1 and "--fields meta" in refused.err
     edited = json.dumps(run_in(base, parts[0]).line | {"content": "new"})
