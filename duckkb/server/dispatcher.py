@@ -289,6 +289,8 @@ class Served:
                 self._kb = open_chosen(find(self._path, self._chosen.backend), replace(self._chosen, lenient=True))
                 if self._chosen.is_served:
                     import_models(self._kb.configured)
+                    with suppress(DuckkbError):  # its process has read its files once it answers
+                        self._kb.sql("SELECT 1")
             return self._kb
 
 
