@@ -1,14 +1,15 @@
 """Search quality: nDCG@10 of the lexical lane, the vector lane, RRF, minmax and minmax as `init` writes it (weight .5, with a
-gate), side by side, through the public API.
+gate), side by side, through the public API. Each mean has the 95 % interval of a bootstrap over its questions.
 
-usage: python bench/quality.py [SET ...] [--modes match,similar,feedback,rrf,minmax,minmax.5,gate,feedback+rrf] [--queries N] [--keep FOLDER] [--out FILE]
-       [--fold none|simplified] [--forms written|all] [--questions given|repeated|quoted|flags]
+usage: python bench/quality.py [SET ...] [--modes match,similar,feedback,rrf,minmax,minmax.5,gate,gate.1,feedback+rrf] [--queries N] [--keep FOLDER] [--out FILE]
+       [--fold none|simplified] [--forms written|all] [--questions given|joined|repeated|quoted|flags]
 
 The sets are the folders of DUCKKB_EVAL_DATA/retrieval, each with corpus.jsonl ({"_id","title","text"}), queries.jsonl
 ({"_id","text"}) and qrels.tsv. A record has one text field: title, line feed, text. Everything else is default. --keep
 keeps the knowledge bases, so that a second run embeds nothing; --queries takes the first N judged questions. --questions takes
 those that say a word of four letters or more twice, or asks all as people also write them: with two words in the middle in
-quotes, or with the last word as a command-line flag.
+quotes, or with the last word as a command-line flag. `joined` makes long questions: each is a given question followed by one
+to three others, drawn by a seed; the texts judged for any of them are its answers. --out writes means, intervals and counts.
 """
 
 import argparse
@@ -16,18 +17,26 @@ import csv
 import json
 import math
 import os
+import random
 import re
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import duckkb
 
-MODES = ("match", "similar", "feedback", "rrf", "minmax", "minmax.5", "gate", "feedback+rrf")
+MODES = ("match", "similar", "feedback", "rrf", "minmax", "minmax.5", "gate", "gate.1", "feedback+rrf")
+FUSIONS = {
+    "minmax": duckkb.Fusion("minmax", weight=0.7),
+    "minmax.5": duckkb.Fusion("minmax", weight=0.5),
+    "gate": duckkb.Fusion("minmax", weight=0.5, gate=0.2),
+    "gate.1": duckkb.Fusion("minmax", weight=0.5, gate=0.1),
+}
+SAMPLES = 1000
 CONFIG = """\
 global:
   embedding_model: {model}
@@ -51,6 +60,19 @@ class Collection:
     records: Sequence[Mapping[str, str]]
     questions: Mapping[str, str]
     grades: Grades
+
+
+@dataclass(frozen=True)
+class Quality:
+    """A mean nDCG@10 and its 95 % interval over `count` questions."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f})"
 
 
 def read(folder: Path) -> Collection:
@@ -79,11 +101,52 @@ def ndcg(ranked: Sequence[str], gains: Mapping[str, float], depth: int = 10) -> 
     return got / best
 
 
-def measure(collection: Collection, home: Path, chosen: argparse.Namespace) -> dict[str, float]:
-    """Mean nDCG@10 by mode; a question without an answer counts 0."""
+def bootstrap(scores: Sequence[float], seed: int = 1) -> Quality:
+    """Return the mean and its 95 % interval by the percentile bootstrap (Efron, 1979).
+
+    >>> bootstrap([0.5, 0.5, 0.5])
+    Quality(mean=0.5, low=0.5, high=0.5, count=3)
+    >>> bootstrap([])
+    Quality(mean=0.0, low=0.0, high=0.0, count=0)
+    """
+    if not scores:
+        return Quality(0.0, 0.0, 0.0, 0)
+    count, draw = len(scores), random.Random(seed)
+    means = sorted(math.fsum(draw.choices(scores, k=count)) / count for _ in range(SAMPLES))
+    low, high = means[int(0.025 * SAMPLES)], means[int(0.975 * SAMPLES) - 1]
+    return Quality(math.fsum(scores) / count, low, high, count)
+
+
+def join_questions(collection: Collection, seed: int = 1) -> Collection:
+    """Return the collection with long questions: each given one with one to three others of the same set.
+
+    A text keeps its highest grade.
+
+    >>> short = Collection("s", [], {"1": "red", "2": "blue"}, {"1": {"a": 1.0}, "2": {"a": 2.0, "b": 1.0}})
+    >>> long = join_questions(short)
+    >>> long.questions["1"], long.grades["1"]
+    ('red blue', {'a': 2.0, 'b': 1.0})
+    """
+    draw, ids = random.Random(seed), list(collection.questions)
+    questions: dict[str, str] = {}
+    grades: dict[str, dict[str, float]] = {}
+    for query in ids:
+        others = [other for other in draw.sample(ids, min(4, len(ids))) if other != query]
+        group = [query, *others[: draw.randint(1, 3)]]
+        questions[query] = " ".join(collection.questions[member] for member in group)
+        grades[query] = {}
+        for text, grade in (pair for member in group for pair in collection.grades[member].items()):
+            grades[query][text] = max(grade, grades[query].get(text, 0.0))
+    return Collection(collection.name, collection.records, questions, grades)
+
+
+def measure(collection: Collection, home: Path, chosen: argparse.Namespace) -> dict[str, Quality]:
+    """nDCG@10 by mode; a question without an answer counts 0."""
     modes = chosen.modes.split(",")
     _prepare(collection, home, chosen, with_model=set(modes) != {"match"})
-    found: dict[str, float] = {}
+    if chosen.questions == "joined":
+        collection = join_questions(collection)
+    table: dict[str, Quality] = {}
     with duckkb.open(home, progress=_progress) as kb:
         asked = [one for one in collection.questions.items() if chosen.questions != "repeated" or repeats(one[1])]
         asked = asked[: chosen.queries]
@@ -93,9 +156,9 @@ def measure(collection: Collection, home: Path, chosen: argparse.Namespace) -> d
                 ndcg(_ranked(kb, mode, written(text, chosen.questions)), collection.grades[query])
                 for query, text in asked
             ]
-            found[mode] = sum(scores) / max(len(scores), 1)
-            _say(f"  {mode:12} {found[mode]:.4f}  {len(asked)} questions, {time.monotonic() - start:.1f} s")
-    return found
+            table[mode] = bootstrap(scores)
+            _say(f"  {mode:12} {table[mode]}  {len(asked)} questions, {time.monotonic() - start:.1f} s")
+    return table
 
 
 def _ranked(kb: duckkb.KnowledgeBase, mode: str, text: str) -> list[str]:
@@ -109,10 +172,7 @@ def _ranked(kb: duckkb.KnowledgeBase, mode: str, text: str) -> list[str]:
         case "feedback+rrf":
             hits = kb.find("Text", text, mode="hybrid", limit=10, expansion=duckkb.Expansion("feedback"))
         case _:
-            fusion = duckkb.Fusion(
-                "minmax", weight=0.7 if mode == "minmax" else 0.5, gate=0.2 if mode == "gate" else 0.0
-            )
-            hits = kb.find("Text", text, mode="hybrid", limit=10, fusion=fusion)
+            hits = kb.find("Text", text, mode="hybrid", limit=10, fusion=FUSIONS[mode])
     assert not hits.degraded, hits.notices
     return [hit.identity for hit in hits]
 
@@ -129,7 +189,7 @@ def written(text: str, how: str) -> str:
     >>> [written("which old files are removed", how) for how in ("quoted", "flags")]
     ['which "old files" are removed', 'which old files are -removed']
     """
-    if how in ("given", "repeated"):
+    if how in ("given", "joined", "repeated"):
         return text
     space, words = (" ", text.split()) if " " in text.strip() else ("", _thirds(text))
     middle = (len(words) - 1) // 2
@@ -170,7 +230,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--fold", choices=("none", "simplified"), default="none")
     parser.add_argument("--forms", choices=("written", "all"), default="written")
-    parser.add_argument("--questions", choices=("given", "repeated", "quoted", "flags"), default="given")
+    parser.add_argument("--questions", choices=("given", "joined", "repeated", "quoted", "flags"), default="given")
     chosen = parser.parse_args()
     data = os.environ.get("DUCKKB_EVAL_DATA")
     if not data:
@@ -178,7 +238,7 @@ def main() -> int:
         return 0
     folders = sorted(path for path in (Path(data) / "retrieval").iterdir() if path.is_dir())
     modes = chosen.modes.split(",")
-    table: dict[str, dict[str, float]] = {}
+    table: dict[str, dict[str, Quality]] = {}
     with tempfile.TemporaryDirectory(prefix="duckkb-quality-") as scratch:
         for folder in folders:
             if not chosen.sets or folder.name in chosen.sets:
@@ -188,12 +248,12 @@ def main() -> int:
     return 0
 
 
-def _write(table: Mapping[str, Mapping[str, float]], modes: Sequence[str], out: Path | None) -> None:
+def _write(table: Mapping[str, Mapping[str, Quality]], modes: Sequence[str], out: Path | None) -> None:
     rows = [f"| set | {' | '.join(modes)} |", "|---" * (len(modes) + 1) + "|"]
-    rows += [f"| {name} | {' | '.join(f'{found[mode]:.4f}' for mode in modes)} |" for name, found in table.items()]
+    rows += [f"| {name} | {' | '.join(str(figures[mode]) for mode in modes)} |" for name, figures in table.items()]
     print("\n".join(rows), flush=True)
     if out:
-        out.write_text(json.dumps(table, indent=1) + "\n", "utf-8")
+        out.write_text(json.dumps(table, indent=1, default=asdict) + "\n", "utf-8")
 
 
 if __name__ == "__main__":
