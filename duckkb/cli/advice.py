@@ -35,11 +35,13 @@ from duckkb.cli.command_words import (
     select_arguments,
     split_identities,
     split_proposal,
+    split_statement,
     type_names,
 )
 from duckkb.cli.options import split_front, split_record_name
 from duckkb.cli.other_tools import rewrite
 from duckkb.cli.suggestions import (
+    CHOICES,
     OF_DOCUMENTS,
     OF_GIT,
     OPTIONS,
@@ -53,6 +55,7 @@ from duckkb.cli.suggestions import (
     suggest_alternative,
     suggest_filter,
     suggest_format,
+    suggest_import,
 )
 from duckkb.ontology.names import looks_secret
 from duckkb.operations.catalog import ACTIONS
@@ -70,7 +73,21 @@ _READING = {
         if not action.writes
         for name in (action.name.replace("_", "-"), action.name.rpartition("_")[2])
     ),
-    *["ls", "embed", "review", "doctor", "show", "plan", "test", "verify", "export", "update", "refresh", "build"],
+    *[
+        "ls",
+        "embed",
+        "config",
+        "review",
+        "doctor",
+        "show",
+        "plan",
+        "test",
+        "verify",
+        "export",
+        "update",
+        "refresh",
+        "build",
+    ],
     *OF_DOCUMENTS,
 }
 """Verbs of which an option can be left out and nothing comes to harm."""
@@ -87,6 +104,9 @@ _OF_GREP = ("-i", "--ignore-case", "-r", "--recursive", "--verbose")
 _NEEDED = {"policy": "knowledge-base"}
 _TOKEN = re.compile(r"[\w-]{43}|://[^/\s]*:[^/\s]*@")
 """A token of a tenant, and whatever is as long, or a URL with a password."""
+_WRITING_STATEMENT = re.compile(
+    r"\s*(delete|insert|update|replace|merge|truncate|drop|create|alter|show|use|vacuum|analyze)\b", re.IGNORECASE
+)
 _Line = list[str]
 
 
@@ -136,7 +156,8 @@ def complete(args: Sequence[str], suggestion: str) -> str:
 def _iter_rewritings(ctx: click.Context, args: _Line) -> Iterator[_Line | str]:
     """Yield what a line of another program means here, of the line behind `propose` in a proposal too."""
     proposal, words = split_proposal(args)
-    for meaning in rewrite(ctx, words):
+    is_writing = len(words) == 2 and words[0] == "sql" and _WRITING_STATEMENT.match(words[1])
+    for meaning in rewrite(ctx, split_statement(words[1]) if is_writing else words):
         if not proposal:
             yield meaning
         elif isinstance(meaning, list) and meaning[0] in PROPOSED:
@@ -347,7 +368,8 @@ def _suggest_option(problem: click.NoSuchOption, slip: UsageSlip, args: _Line) -
         param.name in ("type", "type_name") and param.opts == [param.name] for param in params_by_name.values()
     )
     if is_loose and takes_type and value in kinds and not {*words} & {*kinds}:
-        yield [*words[: len(slip.path)], value, *words[len(slip.path) :]]
+        behind = words[len(slip.path) :]
+        yield [*words[: len(slip.path)], value, *(behind[1:] if behind[:1] == ["all"] else behind)]
     if option in _OF_GREP:
         yield _name_type(slip.ctx, drop_flag(option, args))
     yield from move_to_front(option, slip, args)
@@ -410,7 +432,7 @@ def _suggest_help_or_force(option: str, slip: UsageSlip, args: _Line) -> Iterato
         yield ["help", *slip.path]
     if option in _OF_FORCE and any("--cascade" in param.opts for param in slip.ctx.command.params):
         yield [*drop_flag(option, args), "--cascade", "--dry-run"]
-    if option in _OF_FORCE and slip.path in (["repair"], ["trust"], ["recover"]):
+    if option in _OF_FORCE and slip.path in (["repair"], ["trust"], ["recover"], ["git", "install"]):
         yield drop_flag(option, args)
 
 
@@ -432,7 +454,10 @@ def _suggest_value(problem: click.BadParameter, slip: UsageSlip, args: _Line) ->
         near = difflib.get_close_matches(word.lower(), param.type.choices, 1, 0.5) or param.type.choices[:1]
         yield [*args[: args.index(word)], near[0], *args[args.index(word) + 1 :]]
     elif isinstance(param.type, click.Choice) and value:
-        near = difflib.get_close_matches(value.lower(), param.type.choices, 1)
+        near = difflib.get_close_matches(value.lower(), param.type.choices, 1) or [
+            choice for choice in CHOICES.get(value.lower(), ()) if choice in param.type.choices
+        ]
+        near = near or [str(param.default if param.default in param.type.choices else param.type.choices[0])]
         yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
     if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
         groups = [word for word in args if re.match("-[a-z]{2}", word) and word[:2] in param.opts]
@@ -507,6 +532,8 @@ def _add_missing_word(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     if slip.path[0] == "backup" and missing.name == "file":
         yield _add_newest_backup(slip, args)
     if isinstance(missing, click.Option) and missing.name not in _NEEDED:
+        if words:  # the value without its option
+            yield [*args[: args.index(words[0])], missing.opts[0], *args[args.index(words[0]) :]]
         return
     if slip.path == ["why"] and missing.name == "query":
         yield f"say what was searched for behind `{format_command(args)}`"
@@ -515,7 +542,7 @@ def _add_missing_word(slip: UsageSlip, args: _Line) -> Iterator[_Line | str]:
     if isinstance(missing.type, click.Choice):
         yield [*args, missing.type.choices[0]]
     if slip.path == ["import"] and words:
-        yield from _import(slip.ctx, words[0], args)
+        yield from suggest_import(slip.ctx, words[0], args)
     yield from split_identities(words, args)
     if missing.name in ("type", "type_name") and not words:
         yield from _add_type(missing, slip, args)
@@ -536,29 +563,17 @@ def _add_type(missing: click.Parameter, slip: UsageSlip, args: _Line) -> Iterato
 
 
 def _add_newest_backup(slip: UsageSlip, args: _Line) -> _Line | str:
-    """Return the line with the base's newest backup, and for `restore` a new folder; FILE if none is known."""
+    """Return the line with the base's newest backup, and for `restore` a new folder. Where none is known, return FILE for
+    `restore`, else the command that makes a backup."""
     from duckkb.operations.backup_files import find_newest_backup
 
     root = base_root(slip.ctx)
     file = find_newest_backup(root) if root else None
+    if file is None and slip.path[-1] != "restore":
+        return ["backup", "create"]
     if file is None:
         return f"{format_command(args)} FILE"
     return [*args, str(file), *([name_restored(str(file))] if slip.path[-1] == "restore" else ())]
-
-
-def _import(ctx: click.Context, word: str, args: _Line) -> Iterator[_Line]:
-    """Yield the import of a folder as documents, of a file as records of its name's type, or of a similar file."""
-    import difflib
-
-    place = Path(word)
-    if place.is_dir():
-        yield ["collection", "add", word]
-    elif place.exists():
-        name = next((kind for kind in type_names(ctx) if kind.lower() == place.stem.lower()), place.stem)
-        at = args.index(word)
-        yield [*args[:at], name, *args[at:]]
-    elif near := difflib.get_close_matches(place.name, [path.name for path in place.parent.glob("*.*")], 1, 0.8):
-        yield from _import(ctx, str(place.with_name(near[0])), replace_word(args, word, str(place.with_name(near[0]))))
 
 
 def _suggest_list(missing: click.Parameter, slip: UsageSlip, words: Sequence[str]) -> Iterator[_Line]:

@@ -29,6 +29,7 @@ ORDERS = ("--sort", "--order-by", "--order", "--sort-by", "--orderby", "--desc")
 GROUPS = ("--group-by", "--by", "--group", "--groupby")
 CONDITIONS = ("-w", "--where", "--filter")
 LIMITS = ("-l", "-n", "--limit")
+PAGING = ("--offset", "--skip", "--page")
 
 
 def drop_flag(option: str, args: Line) -> Line:
@@ -128,6 +129,12 @@ def join_words(words: Sequence[str]) -> str:
     return " ".join(words)
 
 
+def split_statement(statement: str) -> Line:
+    """Return the words of an SQL statement, its keywords in small letters, with comparisons and texts each as a word."""
+    words = re.findall(r"(?:'[^']*'|[^\s'])+", re.sub(r"\s*=\s*", "=", statement.rstrip("; \n")))
+    return [word.lower() if word.isupper() and word.isalpha() else word for word in words]
+
+
 def find_first_value(args: Sequence[str], options: Sequence[str]) -> str:
     """Return the value of the first of these options that has one; empty without one."""
     return next((value for option in options if (value := find_option_value(args, option))), "")
@@ -154,7 +161,8 @@ def drops_words(args: Sequence[str], command: str) -> bool:
     limit, form, revision, branch = (find_first_value(args, options) for options in names)
     demands = [
         (_COMPARISON.search(find_first_value(args, CONDITIONS)), r" (-w|--where|--filter)\b|\bWHERE\b|select\("),
-        (re.fullmatch(r"[1-9]\d*", limit), rf"\b({limit}|{MANY})\b"),
+        (re.fullmatch(r"[1-9]\d*", limit), rf"\b({limit}|{MANY})\b|tail -n|results\[|records\["),
+        (words.intersection(PAGING), r"tail -n|OFFSET|results\[|records\["),
         (words.intersection(ORDERS), r"ORDER BY|sort_by"),
         (words.intersection(GROUPS), r"GROUP BY|group_by"),
         (revision, re.escape(revision)),

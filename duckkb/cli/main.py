@@ -17,7 +17,16 @@ if TYPE_CHECKING:
     from duckkb.types.errors import DuckkbError, Finding
 
 
-_REFUSED_NAMES = ("E_UNKNOWN_TYPE", "E_NOT_FOUND", "E_REVISION", "E_PATH", "E_USAGE", "E_IDENTITY", "E_INVALID")
+_REFUSED_NAMES = (
+    "E_UNKNOWN_TYPE",
+    "E_NOT_FOUND",
+    "E_REVISION",
+    "E_PATH",
+    "E_USAGE",
+    "E_IDENTITY",
+    "E_INVALID",
+    "E_SQL",
+)
 """Codes of errors that name what a base does not have, as a line of another program may."""
 _MOST_FINDINGS = 36  # lines: with the error and what to try a screen of 40
 

@@ -101,7 +101,7 @@ _ROWS = {
     f"{_SEARCH}|find WORD TYPE": "find {TYPE} {WORD} ...",
     f"{_SEARCH}|find WORD in|from TYPE": "find {TYPE} {WORD} ...",
     f"{_SEARCH} TYPE TEXT": "find {TYPE} {TEXT} ...",
-    "find|grep TYPES TEXT": "find all {TEXT} ...",
+    "find|grep|search TYPES TEXT": "find all {TEXT} {OPTIONS} -l 1000000 | jq -c {TYPES} | head -n {ROWS}",
     "find . GLOB": "multi-get {GLOB}",
     "similar|nearest|recommend|near|like|mlt|more-like-this TYPE ID": "graph near {TYPE} {ID} ...",
     "similar|nearest|recommend|near|like|mlt|more-like-this RECORD": "graph near {RECORD} ...",
@@ -112,11 +112,14 @@ _ROWS = {
     "create|make|new table|collection|type WORD": "col init {WORD} --policy knowledge-base",
     "create|create-table|create-collection|new NEW_TYPE": "col init {NEW_TYPE} --policy knowledge-base",
     "insert|put|add|upsert into TYPE RECORD_JSON": "put {TYPE} {RECORD_JSON} ...",
-    "insert|put|add|upsert into TYPE": f"put {{TYPE}} {_EXAMPLE}",
+    "insert|replace|put|add|upsert|merge into TYPE *": f"put {{TYPE}} {_EXAMPLE}",
     "import TOPIC PAGES": "collection add {PAGES} --name {TOPIC}",
     "create|insert|add|new TYPE": f"put {{TYPE}} {_EXAMPLE}",
     "drop|drop-table|rm|remove|delete table|collection TYPE": "col rm {TYPE}",
     "drop|drop-table|rm|rmdir TYPE": "col rm {TYPE}",
+    "delete from TYPE where TEXT": f"find {{TYPE}} -w {{TEXT}} --fields {{KEY}} -l 1000000 | jq -r .{{KEY}} | {_DELETE} --dry-run",
+    "update TYPE set ASSIGNMENT where TEXT": "list {TYPE} -w {TEXT} --fields {KEY} -l 1000000 | jq -c {ASSIGNMENT} | duckkb put {TYPE} --batch --merge --dry-run",
+    "delete from TYPE": f"export {{TYPE}} | jq -r .{{KEY}} | {_DELETE} --cascade --allow-shrink --dry-run",
     "truncate|empty|clear TYPE": f"export {{TYPE}} | jq -r .{{KEY}} | {_DELETE} --cascade --allow-shrink --dry-run",
     "cp|copy|duplicate TYPE ID WORD": "export {TYPE} | jq -c {COPY} | duckkb put {TYPE} -",
     "link|connect|relate|join RECORD RECORD2": "put {EDGE} {ENDS}",
@@ -168,7 +171,7 @@ _ROWS = {
     "system df|du": "growth",
     "build|make|compile|optimize *": "index build",
     "migrate|switch|switch-model": "index migrate ...",
-    "config get|set|view|unset SETTING *": "config show | jq -c {SETTING}",
+    "config get|set|view|unset|show SETTING *": "config show | jq -c {SETTING}",
     "gc|vacuum|prune|clean|purge": "cleanup --dry-run",
     "fsck|audit|lint *": "check",
     "collection update|sync|refresh|reindex|scan *": "update {REST}",
@@ -272,7 +275,7 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
     keeps_options, limit = meaning.endswith("..."), find_first_value(options, LIMITS)
     condition = find_first_value(options, CONDITIONS)
     values = {**values, "WHERE": f" WHERE {condition}" if condition else "", "ROWS": limit if limit.isdigit() else "10"}
-    values["LIMIT"] = f" LIMIT {limit}" if limit.isdigit() else ""
+    values |= {"LIMIT": f" LIMIT {limit}" if limit.isdigit() else "", "OPTIONS": tuple(options)}
     template = meaning.removesuffix("...")
     if re.search(r" [|>] ", template) or template.startswith(_NOT_SHELL):
         if template.startswith("git ") and (base := values.get("BASE")):
@@ -355,6 +358,8 @@ class _Matcher:
         if "KEY" in values and "ID" in values and "WORD" in values:
             old, new = (json.dumps(values[name], ensure_ascii=False) for name in ("ID", "WORD"))
             values["COPY"] = f"select(.{values['KEY']} == {old}) | .{values['KEY']} = {new}"
+        if "KEY" in values and "ASSIGNMENT" in values:
+            values["ASSIGNMENT"] = f"{{{values['KEY']}, {values['ASSIGNMENT']}}}"
         ends = [values.get(name) for name in ("RECORD", "RECORD2")]
         pairs = [end for end in ends if isinstance(end, tuple)] or [
             (str(values[f"TYPE{at}"]), str(values[f"ID{at}"]))
@@ -393,7 +398,8 @@ class _Matcher:
 
     def _read_types(self, word: str, values: Mapping[str, _Value]) -> str | None:
         names = word.split(",")
-        return word if len(names) > 1 and all(self._read_type(name, values) for name in names) else None
+        kinds = [kind for name in names if (kind := self._read_type(name, values))]
+        return f"select(._type | IN({', '.join(map(json.dumps, kinds))}))" if len(kinds) == len(names) > 1 else None
 
     def _read_new_type(self, word: str, values: Mapping[str, _Value]) -> str | None:
         return word if re.fullmatch(r"[A-Za-z][\w-]*", word) and self._read_type(word, values) is None else None
@@ -519,7 +525,15 @@ class _Matcher:
         return word
 
     def _read_setting(self, word: str, _: Mapping[str, _Value]) -> str | None:
-        return f"select(.name == {json.dumps(word)})"
+        return f"select(.name | endswith({json.dumps(word)}))"
+
+    def _read_assignment(self, word: str, _: Mapping[str, _Value]) -> str | None:
+        """A field and its new value, as a member of an object of jq."""
+        name, mark, value = word.partition("=")
+        is_text = value[:1] == "'"
+        constant = json.dumps(value[1:-1], ensure_ascii=False) if is_text else value.lower()
+        is_constant = is_text or re.fullmatch(r"-?\d+(\.\d+)?|true|false|null", constant)
+        return f"{json.dumps(name)}: {constant}" if mark and is_constant and name.isidentifier() else None
 
     def _read_text(self, word: str, _: Mapping[str, _Value]) -> str | None:
         return word

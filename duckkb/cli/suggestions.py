@@ -4,21 +4,26 @@ Options that a verb does not have, by what does their work here."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 from msgspec import Struct
 
 from duckkb.cli.command_words import (
+    CONDITIONS,
     GROUPS,
     LIMITS,
     MANY,
     ORDERS,
+    PAGING,
     Line,
     drop_flag,
     drop_option,
+    find_first_value,
     find_fitting_type,
     find_option_value,
+    first_of_records,
     format_command,
     is_query,
     replace_word,
@@ -87,13 +92,14 @@ OPTIONS = _build_word_index({
     "--limit or --top-k": "--top-k --topk --top_k --top -k --max --max-results --count --size --num --first --k -n",
     "--where": "--filter --filters --condition -f",
     "--fields": "--select --columns --cols --project --include --field --only",
+    "--mask": "--glob --globs --pattern",
     "--format": "--output --out --fmt --output-format",
     "--after": "--cursor --start-after --from --since",
     "--yes or --allow-shrink or --force": "--force --confirm -y --assume-yes",
     "--similar": "--semantic",
     "--match": "--keyword --text --fts --contains --like --words",
     "--merge": "--upsert --patch --partial",
-    "--dry-run": "--dry",
+    "--dry-run or --show or --check": "--dry --dry-run --preview --simulate",
     "--provenance": "--cite --citation --citations --source --sources",
     "--kb": "--base --db --database --path --index",
     "--at or --since": "--ref --version --revision --rev --commit --as-of",
@@ -115,9 +121,15 @@ OPTIONS = _build_word_index({
 MODES = _build_word_index({
     "--similar or vsearch": "similar semantic vector dense embedding meaning s",
     "--match or search": "match keyword fts lexical bm25 text words m",
-    "--hybrid or query": "hybrid both h",
+    "--hybrid or query": "hybrid both h fuzzy auto default smart",
 })  # fmt: skip
 """Words for how to search, by the flag and by the verb of documents that do so."""
+CHOICES = _build_word_index({
+    "viewer": "reader read readonly read-only ro guest",
+    "editor": "writer write rw contributor member developer maintainer",
+    "admin": "owner root superuser administrator",
+})  # fmt: skip
+"""Values of other tools, by the choice that is meant."""
 
 
 def find_meaning(args: Sequence[str]) -> tuple[str, tuple[str, ...]]:
@@ -224,6 +236,7 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
     """What does another verb's or another tool's work of an option, by the options that the verb at hand knows."""
     name = next((word for word in args[1:] if not word.startswith("-")), "TYPE")
     value, plain = find_option_value(args, option), next(drop_option(option, args), args)
+    yield from _suggest_whole_line(option, value, slip, args)
     if option in (*ORDERS, *GROUPS):
         yield from _suggest_statement(option, slip, args, name)
     elif option in ("--all", "--force", "--rebuild") and slip.path == ["embed"]:
@@ -255,6 +268,52 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
         yield f"duckkb put {shell_word(name)} --batch < {shell_word(value or 'FILE')}"
     elif option in ("--file", "--input", "--from", "--source", "-f", "--type", "-t") and slip.path == ["import"]:
         yield [*plain, value] if option[2:4] not in ("ty", "") or option == "-f" else [plain[0], value, *plain[1:]]
+
+
+def _suggest_whole_line(option: str, value: str, slip: UsageSlip, args: Line) -> Iterator[Line | str]:
+    """What another line does of an option: a page of results, a file of them, another model."""
+    plain = next(drop_option(option, args), args)
+    if option in PAGING and value.isdigit() and slip.path in (["find"], ["list"]):
+        yield _format_page(option, int(value), slip, plain)
+    elif option == "--model" and value and slip.path[:1] == ["index"]:
+        yield ["index", "migrate", "--to", value, "--dry-run"]
+    elif slip.path == ["export"] and {option, *OPTIONS.get(option, ())} & {*CONDITIONS, "--fields", "--at"}:
+        yield _format_export(args)
+    elif option in ("-o", "--output", "--out") and Path(value).suffix:
+        yield f"{format_command(plain)} > {shell_word(value)}"
+
+
+def _format_page(option: str, number: int, slip: UsageSlip, args: Line) -> str:
+    """The results from a page or a place on: those before it are counted in the limit, and cut off."""
+    limit = find_first_value(args, LIMITS)
+    size = int(limit) if limit.isdigit() else 10 if slip.path == ["find"] else 100
+    start = size * max(number - 1, 0) if "page" in option else number
+    line = [*args]
+    for spelling in LIMITS:
+        line = next(drop_option(spelling, line), line)
+    form = find_option_value(line, "--format")
+    name = first_of_records(slip.ctx, line)
+    if slip.path == ["list"] and form in ("csv", "md", "table") and name:
+        condition = find_first_value(line, CONDITIONS)
+        where = f" WHERE {condition}" if condition else ""
+        return format_command(["sql", f"SELECT * FROM {name}{where} LIMIT {size} OFFSET {start}", "--format", form])
+    is_json = form == "json" or "--json" in line
+    members = "results" if slip.path == ["find"] else "records"
+    cut = f"jq -c {shell_word(f'.{members}[{start}:]')}" if is_json else f"tail -n +{start + 1}"
+    return f"{format_command([*line, '-l', str(start + size)])} | {cut}"
+
+
+def _format_export(args: Line) -> str:
+    """The list of all records that fit, in the file that an export names."""
+    line = replace_word(args, "export", "list")
+    file = find_first_value(line, ("-o", "--output"))
+    for spelling in ("-o", "--output"):
+        line = next(drop_option(spelling, line), line)
+    form = Path(file).suffix[1:]
+    if form in FORMATS and not find_option_value(line, "--format"):
+        line += ["--format", form]
+    command = format_command([*drop_flag("--force", line), "-l", MANY])
+    return f"{command} > {shell_word(file)}" if file else command
 
 
 def _suggest_statement(option: str, slip: UsageSlip, args: Line, name: str) -> Iterator[Line | str]:
@@ -315,3 +374,20 @@ def convert_to_find(verb: str, ctx: click.Context, args: Line) -> Iterator[Line]
     has_collection = line[at + 1 : at + 2] and line[at + 1] in type_names(ctx)
     kinds = [] if has_collection else [collection] if collection else type_names(ctx, documents=True)[:1] or ["all"]
     yield [*line[:at], "find", *kinds, *line[at + 1 :]]
+
+
+def suggest_import(ctx: click.Context, word: str, args: Line) -> Iterator[Line]:
+    """Yield the import of a folder as documents, of a file as records of its name's type, or of a similar file."""
+    import difflib
+
+    place = Path(word)
+    if place.is_dir():
+        yield ["collection", "add", word]
+    elif place.exists():
+        name = next((kind for kind in type_names(ctx) if kind.lower() == place.stem.lower()), place.stem)
+        at = args.index(word)
+        yield [*args[:at], name, *args[at:]]
+    elif near := difflib.get_close_matches(place.name, [path.name for path in place.parent.glob("*.*")], 1, 0.8):
+        yield from suggest_import(
+            ctx, str(place.with_name(near[0])), replace_word(args, word, str(place.with_name(near[0])))
+        )

@@ -199,7 +199,7 @@ class TreeReader:
                 raise self._source.build_refusal("a table function", "only the runtime tables can be read")
             case table_type:
                 raise self._source.build_refusal(
-                    f"{table_type.lower().replace('_', ' ')} in FROM", "name a runtime table"
+                    f"{table_type.lower().replace('_', ' ')} in FROM", 'duckkb sql "SHOW TABLES"'
                 )
         scope.add(table.get("alias", ""), None)
 
@@ -533,7 +533,11 @@ def _is_structure(node: Node) -> bool:
 def _build_table_error(name: str, tables: Iterable[str], statement: str) -> FilterError:
     near = get_close_matches(name.casefold(), sorted(tables), n=1, cutoff=0.6)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    better = re.sub(rf"(?i)(?<=from )'?{re.escape(name)}\b'?", near[0], statement) if near else statement
+    better = (
+        re.sub(rf"(?i)\b(from|join|describe|summarize|show) '?{re.escape(name)}\b'?", rf"\1 {near[0]}", statement)
+        if near
+        else statement
+    )
     return FilterError(
         f"No runtime table {name!r}{hint}",
         code="E_SQL",

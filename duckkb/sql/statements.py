@@ -10,7 +10,7 @@ has the last word about unknown types and about values that do not convert."""
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 
@@ -187,8 +187,9 @@ def _add_advice(
                     and (words := list_reserved_words(source.text))
                 ):
                     names = ", ".join(map(quote_identifier, words[:5]))
-                    command = f"put field names that are words of SQL in double quotes: {names}"
-                error.suggestion = command or error.suggestion
+                    error.message += f" Put field names that are words of SQL in double quotes: {names}."
+                error.suggestion = command or error.suggestion or table_columns.shown_by
+        error.suggestion = error.suggestion or ("" if source.is_filter else 'duckkb sql "SHOW TABLES"')
         raise
 
 
@@ -197,10 +198,49 @@ _TEXT = r"'(?:[^']|'')*'"
 _NAME = r"[A-Za-z_][\w.]*"
 _ITEMS = r"(?:ARRAY\s*)?(\[[^\[\]]*\])"
 _NO_TEST = r"(?!(?:NOT|NULL|TRUE|FALSE|UNKNOWN|DISTINCT)\b)"
+_KEYWORDS = [
+    "SELECT",
+    "DISTINCT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "ORDER",
+    "BY",
+    "HAVING",
+    "LIMIT",
+    "OFFSET",
+    "AND",
+    "OR",
+    "NOT",
+    "BETWEEN",
+    "LIKE",
+    "ILIKE",
+    "IN",
+    "IS",
+    "NULL",
+    "AS",
+    "ASC",
+    "DESC",
+    "JOIN",
+    "LEFT",
+    "INNER",
+    "ON",
+    "UNION",
+    "CASE",
+    "WHEN",
+    "THEN",
+    "ELSE",
+    "END",
+    "DESCRIBE",
+    "SHOW",
+    "TABLES",
+    "WITH",
+]
 _FILTERS_ALONE: tuple[tuple[str, str], ...] = (
     (r"(?is)^\s*SELECT\b.*?\bWHERE\b", ""),
     (r"(?i)^\s*WHERE\b", ""),
     (r"(?is)\s+(?:ORDER\s+BY|LIMIT|OFFSET|GROUP\s+BY)\b[^']*$", ""),
+    (r"(?i)^\s*(?:AND|OR)\b", ""),
     (r"\s*;\s*$", ""),
     (rf"(?i)\b(?:EXISTS|has|defined)\s*\(\s*({_NAME})\s*\)|^\s*({_NAME})(?:\s+EXISTS)?\s*$", r"\1\2 IS NOT NULL"),
     (rf"(?i)^\s*({_NAME})(?:\s*:(?!:)\s*|\s+(?:IS|EQ|EQUALS)\s+{_NO_TEST})([\"']?)([^\"']+)\2\s*$", r"\1 = '\3'"),
@@ -208,6 +248,7 @@ _FILTERS_ALONE: tuple[tuple[str, str], ...] = (
 _SPELLED: tuple[tuple[str, str], ...] = (
     (r"[“”„]", '"'),
     (r"[‘’]", "'"),
+    (r"(?i)(?:\s+(?:AND|OR|NOT|WHERE|HAVING|(?:ORDER|GROUP)\s+BY|LIMIT)|\s*(?:&&|\|\||,))\s*;?\s*$", ""),
     (r"===?", "="),
     (r"!==", "<>"),
     (rf"(?i)({_TEXT})\s*=\s*(?:ANY|SOME)\s*\(\s*({_NAME})\s*\)", r"list_contains(\2, \1)"),
@@ -228,7 +269,8 @@ _SPELLED: tuple[tuple[str, str], ...] = (
     (r"(?i)\b(?:cardinality|array_length|array_size|size|json_length)\(\s*([\w.]+)\s*(?:,\s*1\s*)?\)", r"len(\1)"),
     (r"(?i)(?:<>|!=)\s*(?:None|nil|undefined)\b", "IS NOT NULL"),
     (r"(?i)=\s*(?:None|nil|undefined)\b", "IS NULL"),
-    (r"(?i)\bBETWEEN\s+(\S+)\s*,\s*(\S+)", r"BETWEEN \1 AND \2"),
+    (r"(?i)\bBETWEEN\s+(\S+?)(?:\s*(?:,|\.\.)\s*|\s+(?:TO|UNTIL|-)\s+)(\S+)", r"BETWEEN \1 AND \2"),
+    (r"(?i)\b(I?LIKE)\s+(?=[^\s'\"]*%)(%[^'\"%]*%|[^\s'\"()]+)", r"\1 '\2'"),
     (r"(?i)(?:<>|!=)\s*NULL\b", "IS NOT NULL"),
     (r"(?i)(?<![<>!])=\s*NULL\b", "IS NULL"),
     (r"(?<=\w)'(?=\w)", "''"),
@@ -297,6 +339,8 @@ def _iter_steps(slip: Slip, text: str, error: FilterError) -> Iterator[str]:
     replacements = (*_FILTERS_ALONE, *_SPELLED) if slip.source.is_filter else _SPELLED
     yield from (re.sub(way, better, text) for way, better in replacements)
     yield _quote_dates(text)
+    yield _replace_days(slip.columns, text)
+    yield _correct_keyword(slip.columns, text, error)
     yield _correct_field_name(slip.columns, text, error)
     yield _adapt_to_kind(text, error)
     yield _quote_reserved_words(text, slip.reserved(text))
@@ -309,6 +353,36 @@ def _quote_dates(fragment: str) -> str:
         lambda match: f"'{match[1]}-{match[2]:0>2}-{match[3]:0>2}{match[4] or ''}'" if match[1] else match[0],
         fragment,
     )
+
+
+def _replace_days(columns: Columns, fragment: str) -> str:
+    """Replace a day that a word names behind an operator by its date."""
+    days = ("yesterday", "today", "tomorrow")
+    return re.sub(
+        rf"(?i)([=<>]\s*)({'|'.join(days)})\b(?!\s*[.(])",
+        lambda match: (
+            match[0]
+            if (day := match[2].lower()) in columns.names
+            else f"{match[1]}'{datetime.now(UTC).date() + timedelta(days.index(day) - 1)}'"
+        ),
+        fragment,
+    )
+
+
+def _correct_keyword(columns: Columns, fragment: str, error: FilterError) -> str:
+    """Correct the last misspelt keyword before the place where a text does not parse: `form` to FROM."""
+    if error.details.get("construct") != "syntax":
+        return fragment
+    names = {*(name.casefold() for name in columns.names), columns.type.casefold()}
+    for match in reversed([*re.finditer(rf"{_TEXT}|\"[^\"]*\"|[^\W\d]\w*", fragment)]):
+        word = match[0].upper()
+        is_before = match.start() < (error.details.get("position") or len(fragment))
+        if not is_before or word in _KEYWORDS or word[0] in "'\"" or word.casefold() in names:
+            continue
+        near = [keyword for keyword in _KEYWORDS if sorted(keyword) == sorted(word)]
+        if near := near or get_close_matches(word, _KEYWORDS, 1, 0.75):
+            return f"{fragment[: match.start()]}{near[0]}{fragment[match.end() :]}"
+    return fragment
 
 
 def _quote_reserved_words(fragment: str, names: Sequence[str]) -> str:

@@ -131,9 +131,9 @@ def _build_syntax_error(source: Source, answer: Node) -> FilterError:
     if sign := _NOTHING_BEHIND.search(source.text[: position + 1] if position else source.text):
         offset = len(source.text[: sign.start()].encode()) + (len(_HEAD) + 1 if source.is_filter else 0)
         place = {"query_location": offset}
-        return source.build_refusal(f"nothing after the operator {sign[1]}", "write the value to compare with", place)
+        return source.build_refusal(f"nothing after the operator {sign[1]}", "", place)
     where = f" at character {position}" if position else ""
-    advice = "check quotes, brackets and operators; strings take single quotes, odd field names double ones"
+    advice = ""
     word, _, tail = source.text.strip().partition(" ")
     if not source.is_filter and (table := _OF_COLUMNS.fullmatch(source.text.strip())):
         advice = f'duckkb sql "DESCRIBE {table[1] or table[2]}"'
@@ -141,7 +141,8 @@ def _build_syntax_error(source: Source, answer: Node) -> FilterError:
     if not source.is_filter and near and near[0] != word.upper():
         advice = f"duckkb sql {shell_word(f'{near[0]} {tail}')}"
     return FilterError(
-        f"The {'condition' if source.is_filter else 'statement'} does not parse{where}.",
+        f"The {'condition' if source.is_filter else 'statement'} does not parse{where}: check quotes, brackets and "
+        "operators; strings take single quotes, odd field names double ones.",
         code=source.code,
         suggestion=advice,
         details={"construct": "syntax", "position": position},
@@ -489,7 +490,7 @@ def _find_form(source: Source, expected_form: str, node: Any) -> Form:
     name = str(node.get("class" if expected_form == "expression" else "type"))
     form = _parse_forms().get((expected_form, name))
     if form is None and expected_form == "table":
-        raise source.build_refusal(f"{name.lower().replace('_', ' ')} in FROM", "name a runtime table")
+        raise source.build_refusal(f"{name.lower().replace('_', ' ')} in FROM", 'duckkb sql "SHOW TABLES"')
     if form is None and expected_form == "query":
         raise source.build_refusal("this kind of query", 'duckkb sql "SHOW TABLES"')
     if form is None and expected_form == "modifier":
