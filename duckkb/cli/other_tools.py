@@ -76,7 +76,7 @@ _ROWS = {
     "delete|rm TYPE CONDITION": f"find {{TYPE}} -w {{CONDITION}} --fields {{KEY}} -l 1000000 | jq -r .{{KEY}} | {_DELETE}",
     "list|head|rows|tail TYPE NUMBER": "list {TYPE} -l {NUMBER} ...",
     "list|head|rows TYPE FIELDS": "list {TYPE} --fields {FIELDS} ...",
-    "ls|dir|browse TYPE": "list {TYPE} ...",
+    "ls|dir|browse EXACT_TYPE": "list {EXACT_TYPE} ...",
     "stats|stat|summary|length TYPE": "count {TYPE} ...",
     "wc|_count|size TYPE": "count {TYPE}",
     "tail|recent|latest|newest TYPE": "sql 'SELECT * FROM {TYPE}{WHERE} ORDER BY __updated_at DESC LIMIT {ROWS}'",

@@ -25,7 +25,7 @@ from duckkb.operations.lifecycle import OpenOptions
 from duckkb.server import worker_channel, worker_pool
 from duckkb.server.dispatcher import Served
 from duckkb.server.worker_pool import Pool
-from duckkb.storage import base_lock
+from duckkb.storage import base_lock, clone_state
 from duckkb.types.errors import DuckkbError, Unavailable
 from duckkb.types.request_context import Caller
 from tests.conftest import ROOT, commit, make_base
@@ -207,15 +207,22 @@ def test_a_worker_that_is_killed_costs_its_request_and_is_replaced(root: Path) -
         assert pool.measures()["readers"] == {"workers": 2, "alive": 2, "busy": 0, "waiting": 0, "restarts": 2}
 
 
+def _waits_for_lock(pid: int, root: Path) -> bool:
+    lock = str(clone_state.folder_of(root).resolve() / clone_state.LOCK)
+    return lock in {os.path.realpath(file) for file in Path(f"/proc/{pid}/fd").iterdir()}
+
+
 def test_a_writer_that_is_killed_says_what_is_not_known_and_stops_no_reader(root: Path) -> None:
     put: Given = {"type": "Note", "records": {"id": "n1", "n": 1000}}
     with pool_of(root) as pool, ThreadPoolExecutor(1) as threads:
         pool.run("put", put | {"dry_run": True}, _EVERYBODY)
+        (writer,) = pool.pids()["writer"]
         with base_lock.exclusive(root, 1.0):
+            assert not _waits_for_lock(writer, root)
             writing = threads.submit(pool.run, "put", put, _EVERYBODY)
-            wait_until(lambda: pool.measures()["writer"]["busy"] == 1)
+            wait_until(lambda: _waits_for_lock(writer, root))  # busy alone may be one that has not been sent yet
             assert pool.run("get", {"type": "Note", "identity": "n1"}, _EVERYBODY)["n"] == 1
-            os.kill(pool.pids()["writer"][0], signal.SIGKILL)
+            os.kill(writer, signal.SIGKILL)
             with pytest.raises(Unavailable, match="may have been carried out") as caught:
                 writing.result(HANG_S)
             assert caught.value.code == "E_WORKER"
