@@ -395,9 +395,10 @@ def serve(place: str, model: bool) -> None:
             return
         if listener in ready:
             caller, _ = listener.accept()
-            pid = _started(caller)
-            caller.sendall(b"%d\n" % pid)
-            callers[pid] = caller
+            if pid := _started(caller):
+                callers[pid] = caller
+                with contextlib.suppress(OSError):  # who asked may have been killed meanwhile
+                    caller.sendall(b"%d\n" % pid)
         if woken in ready:
             os.read(woken, 4096)
         _tell_ended(callers)
@@ -437,10 +438,19 @@ def _warm_up(place: str, model: bool) -> None:
 
 
 def _started(caller: socket.socket) -> int:
-    head, streams, _, _ = socket.recv_fds(caller, _HEAD, 16)
-    size, data = int.from_bytes(head, "big"), b""
-    while len(data) < size:
-        data += caller.recv(size - len(data))
+    """The process that was asked for; 0 where who asked was killed before it had said what it wants."""
+    try:
+        head, streams, _, _ = socket.recv_fds(caller, _HEAD, 16)
+        size, data = int.from_bytes(head, "big"), b""
+        while len(data) < size and (more := caller.recv(size - len(data))):
+            data += more
+    except OSError:
+        head, streams, size, data = b"", [], 0, b""
+    if not head or len(data) < size:
+        for number in streams:
+            os.close(number)
+        caller.close()
+        return 0
     signal.pthread_sigmask(signal.SIG_BLOCK, _ASKING)
     pid = os.fork()
     if pid == 0:
