@@ -18,12 +18,12 @@ from duckkb.cli.command_words import (
     ORDERS,
     PAGING,
     Line,
+    base_types,
     drop_flag,
     drop_option,
     find_first_value,
     find_fitting_type,
     find_option_value,
-    first_of_records,
     format_command,
     is_query,
     replace_word,
@@ -274,7 +274,7 @@ def _suggest_whole_line(option: str, value: str, slip: UsageSlip, args: Line) ->
     """What another line does of an option: a page of results, a file of them, another model."""
     plain = next(drop_option(option, args), args)
     if option in PAGING and value.isdigit() and slip.path in (["find"], ["list"]):
-        yield _format_page(option, int(value), slip, plain)
+        yield from _suggest_page(option, int(value), slip, plain)
     elif option == "--model" and value and slip.path[:1] == ["index"]:
         yield ["index", "migrate", "--to", value, "--dry-run"]
     elif slip.path == ["export"] and {option, *OPTIONS.get(option, ())} & {*CONDITIONS, "--fields", "--at"}:
@@ -283,7 +283,7 @@ def _suggest_whole_line(option: str, value: str, slip: UsageSlip, args: Line) ->
         yield f"{format_command(plain)} > {shell_word(value)}"
 
 
-def _format_page(option: str, number: int, slip: UsageSlip, args: Line) -> str:
+def _suggest_page(option: str, number: int, slip: UsageSlip, args: Line) -> Iterator[Line | str]:
     """The results from a page or a place on: those before it are counted in the limit, and cut off."""
     limit = find_first_value(args, LIMITS)
     size = int(limit) if limit.isdigit() else 10 if slip.path == ["find"] else 100
@@ -292,15 +292,19 @@ def _format_page(option: str, number: int, slip: UsageSlip, args: Line) -> str:
     for spelling in LIMITS:
         line = next(drop_option(spelling, line), line)
     form = find_option_value(line, "--format")
-    name = first_of_records(slip.ctx, line)
-    if slip.path == ["list"] and form in ("csv", "md", "table") and name:
-        condition = find_first_value(line, CONDITIONS)
-        where = f" WHERE {condition}" if condition else ""
-        return format_command(["sql", f"SELECT * FROM {name}{where} LIMIT {size} OFFSET {start}", "--format", form])
+    kind = next((kind for kind in base_types(slip.ctx) if kind.name in line), None)
+    if form in ("csv", "md", "table"):  # has a header, which stays
+        if slip.path == ["list"] and kind is not None and kind.kind == "node":
+            condition = find_first_value(line, CONDITIONS)
+            where = f" WHERE {condition}" if condition else ""
+            head = f"SELECT {find_option_value(line, '--fields') or '*'} FROM {kind.name}{where}"
+            order = f"ORDER BY {', '.join(kind.identity_fields)} LIMIT {size} OFFSET {start}"
+            yield ["sql", f"{head} {order}", "--format", form]
+        return
     is_json = form == "json" or "--json" in line
     members = "results" if slip.path == ["find"] else "records"
     cut = f"jq -c {shell_word(f'.{members}[{start}:]')}" if is_json else f"tail -n +{start + 1}"
-    return f"{format_command([*line, '-l', str(start + size)])} | {cut}"
+    yield f"{format_command([*line, '-l', str(start + size)])} | {cut}"
 
 
 def _format_export(args: Line) -> str:
