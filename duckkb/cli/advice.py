@@ -454,11 +454,11 @@ def _suggest_value(problem: click.BadParameter, slip: UsageSlip, args: _Line) ->
         near = difflib.get_close_matches(word.lower(), param.type.choices, 1, 0.5) or param.type.choices[:1]
         yield [*args[: args.index(word)], near[0], *args[args.index(word) + 1 :]]
     elif isinstance(param.type, click.Choice) and value:
-        near = difflib.get_close_matches(value.lower(), param.type.choices, 1) or [
-            choice for choice in CHOICES.get(value.lower(), ()) if choice in param.type.choices
-        ]
-        near = near or [str(param.default if param.default in param.type.choices else param.type.choices[0])]
-        yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
+        choices = [*map(str, param.type.choices)]
+        near = difflib.get_close_matches(value.lower(), choices, 1)
+        usual = str(param.default) if param.default in choices else choices[0]
+        names = [*near, *(name for name in CHOICES.get(value.lower(), ()) if name in choices), usual]
+        yield from ([word.replace(value, name) if value in word else word for word in args] for name in names)
     if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
         groups = [word for word in args if re.match("-[a-z]{2}", word) and word[:2] in param.opts]
         yield from ([word for word in args if word != group] for group in groups)

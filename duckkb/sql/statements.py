@@ -198,44 +198,11 @@ _TEXT = r"'(?:[^']|'')*'"
 _NAME = r"[A-Za-z_][\w.]*"
 _ITEMS = r"(?:ARRAY\s*)?(\[[^\[\]]*\])"
 _NO_TEST = r"(?!(?:NOT|NULL|TRUE|FALSE|UNKNOWN|DISTINCT)\b)"
-_KEYWORDS = [
-    "SELECT",
-    "DISTINCT",
-    "FROM",
-    "WHERE",
-    "GROUP",
-    "ORDER",
-    "BY",
-    "HAVING",
-    "LIMIT",
-    "OFFSET",
-    "AND",
-    "OR",
-    "NOT",
-    "BETWEEN",
-    "LIKE",
-    "ILIKE",
-    "IN",
-    "IS",
-    "NULL",
-    "AS",
-    "ASC",
-    "DESC",
-    "JOIN",
-    "LEFT",
-    "INNER",
-    "ON",
-    "UNION",
-    "CASE",
-    "WHEN",
-    "THEN",
-    "ELSE",
-    "END",
-    "DESCRIBE",
-    "SHOW",
-    "TABLES",
-    "WITH",
-]
+_KEYWORDS = re.findall(
+    r"\w+",
+    "SELECT DISTINCT FROM WHERE GROUP ORDER BY HAVING LIMIT OFFSET AND OR NOT BETWEEN LIKE ILIKE IN IS NULL AS ASC DESC "
+    "JOIN LEFT INNER ON UNION CASE WHEN THEN ELSE END DESCRIBE SHOW TABLES WITH",
+)
 _FILTERS_ALONE: tuple[tuple[str, str], ...] = (
     (r"(?is)^\s*SELECT\b.*?\bWHERE\b", ""),
     (r"(?i)^\s*WHERE\b", ""),
@@ -359,10 +326,10 @@ def _replace_days(columns: Columns, fragment: str) -> str:
     """Replace a day that a word names behind an operator by its date."""
     days = ("yesterday", "today", "tomorrow")
     return re.sub(
-        rf"(?i)([=<>]\s*)({'|'.join(days)})\b(?!\s*[.(])",
+        rf"(?i){_TEXT}|([=<>]\s*)({'|'.join(days)})\b(?!\s*[.(])",
         lambda match: (
             match[0]
-            if (day := match[2].lower()) in columns.names
+            if (day := (match[2] or "").lower()) in ("", *columns.names)
             else f"{match[1]}'{datetime.now(UTC).date() + timedelta(days.index(day) - 1)}'"
         ),
         fragment,
