@@ -64,7 +64,7 @@ _ROWS = {
     "why|explain TYPE MISSING": "find {TYPE} {MISSING} --explain",
     "pack|ask TYPE TEXT": "{0} {TEXT} --type {TYPE} ...",
     # rows and columns
-    "get|mget|multi-get|show TYPE ID ID2": """list {TYPE} -w "{KEY} IN ('{ID}', '{ID2}')" """,
+    "get|mget|multi-get|show TYPE ID ID2": """list {TYPE} -w "{KEY} IN ('{ID}', '{ID2}')" ...""",
     "get|show TYPE ID FIELD": "get {TYPE} {ID} --fields {FIELD} ...",
     "show|describe|inspect|explain|view|cat|print TYPE ID": "get {TYPE} {ID} ...",
     "show|describe|inspect|view|cat|print RECORD": "get {RECORD} ...",
@@ -132,7 +132,8 @@ _ROWS = {
     "get|show|cat VERSION": "get {VERSION} ...",
     "get TYPE AT": "get {TYPE} {AT} ...",
     "show|view|log REF": "diff {REF}~1..{REF}",
-    "diff TYPE ID": "log {TYPE} {ID}",
+    "diff TYPE ID *": "log {TYPE} {ID}",
+    "backup restore|verify latest|newest|last": "backup {1}",
     "diff TYPE": "diff -- {TYPE} ...",
     "diff REF TYPE": "diff {REF} -- {TYPE} ...",
     "diff RANGE TYPE": "diff {RANGE} -- {TYPE} ...",

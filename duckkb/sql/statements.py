@@ -216,6 +216,18 @@ _SPELLED: tuple[tuple[str, str], ...] = (
     (r"[“”„]", '"'),
     (r"[‘’]", "'"),
     (r"(?i)(?:\s+(?:AND|OR|NOT|WHERE|HAVING|(?:ORDER|GROUP)\s+BY|LIMIT)|\s*(?:&&|\|\||,))\s*;?\s*$", ""),
+    (r"(?i)\bSELECT\s+COUNT\s+FROM\b", "SELECT count(*) FROM"),
+    (r"(?is)^(\s*SELECT\s+)TOP\s*\(?(\d+)\)?\s+(.*?);?\s*$", r"\1\3 LIMIT \2"),
+    (
+        r"(?is)(\bFROM\b.*\b(?:GROUP|ORDER))\s+(?!(?:BY|IN|IS|LIKE|ILIKE|BETWEEN|AND|OR|NOT)\b)(?=[\w\"])",
+        r"\1 BY ",
+    ),
+    (r"([=<>]\s*\d+),(\d{3})\b", r"\1\2"),
+    (rf"(?i)\b({_NAME}\s+(?:NOT\s+)?IN)\s+([\w-]+(?:\s*,\s*[\w-]+)+)\s*$", r"\1 (\2)"),
+    (
+        rf"(?i)\b({_NAME}\s+(?:CONTAINS|INCLUDES|HAS|STARTS_?\s*WITH|ENDS_?\s*WITH))\s+([^\W\d][\w-]*)",
+        r"\1 '\2'",
+    ),
     (r"===?", "="),
     (r"!==", "<>"),
     (rf"(?i)({_TEXT})\s*=\s*(?:ANY|SOME)\s*\(\s*({_NAME})\s*\)", r"list_contains(\2, \1)"),
