@@ -98,6 +98,7 @@ _TEXTS = {"query": "a question", "question": "a question", "text": "some text", 
 _OF_STATEMENTS = ("-e", "--sql", "--execute", "--command", "--statement")
 _OF_TEXTS = ("--query", "-q", "--q", *_OF_STATEMENTS)
 _OF_TYPES = ("--table", "--type", "-t", "--collection", "-c", "--in", "--from")
+_OF_IDENTITIES = ("--id", "--key", "--identity", "--pk")
 _OF_FORCE = ("--force", "-f", "-rf", "--yes", "-y", "--confirm", "--accept", "--approve")
 _OF_GREP = ("-i", "--ignore-case", "-r", "--recursive", "--verbose")
 """Options of other tools in front of a text or of a type, and flags of theirs that need not be said here."""
@@ -370,6 +371,8 @@ def _suggest_option(problem: click.NoSuchOption, slip: UsageSlip, args: _Line) -
     if is_loose and takes_type and value in kinds and not {*words} & {*kinds}:
         behind = words[len(slip.path) :]
         yield [*words[: len(slip.path)], value, *(behind[1:] if behind[:1] == ["all"] else behind)]
+    if option in _OF_IDENTITIES and "IDENTITY" in slip.ctx.command.get_usage(slip.ctx):
+        yield plain
     if option in _OF_GREP:
         yield _name_type(slip.ctx, drop_flag(option, args))
     yield from move_to_front(option, slip, args)
@@ -454,11 +457,11 @@ def _suggest_value(problem: click.BadParameter, slip: UsageSlip, args: _Line) ->
         near = difflib.get_close_matches(word.lower(), param.type.choices, 1, 0.5) or param.type.choices[:1]
         yield [*args[: args.index(word)], near[0], *args[args.index(word) + 1 :]]
     elif isinstance(param.type, click.Choice) and value:
-        near = difflib.get_close_matches(value.lower(), param.type.choices, 1) or [
-            choice for choice in CHOICES.get(value.lower(), ()) if choice in param.type.choices
-        ]
-        near = near or [str(param.default if param.default in param.type.choices else param.type.choices[0])]
-        yield from ([word.replace(value, name) if value in word else word for word in args] for name in near)
+        choices = [*map(str, param.type.choices)]
+        near = difflib.get_close_matches(value.lower(), choices, 1)
+        usual = str(param.default) if param.default in choices else choices[0]
+        names = [*near, *(name for name in CHOICES.get(value.lower(), ()) if name in choices), usual]
+        yield from ([word.replace(value, name) if value in word else word for word in args] for name in names)
     if slip.path and slip.path[-1] in _READING and param.opts[0].startswith("-"):
         groups = [word for word in args if re.match("-[a-z]{2}", word) and word[:2] in param.opts]
         yield from ([word for word in args if word != group] for group in groups)
@@ -590,6 +593,6 @@ def _suggest_list(missing: click.Parameter, slip: UsageSlip, words: Sequence[str
     kinds = type_names(slip.ctx)
     if words and words[0] in kinds:
         yield ["schema", words[0]] if name in ("json_text", "files") else ["list", words[0]]
-    elif words and "TYPE" in slip.ctx.command.get_usage(slip.ctx) and kinds:
+    elif words and "TYPE" in slip.ctx.command.get_usage(slip.ctx) and kinds and slip.path != ["import"]:
         yield ["find", "all", " ".join(words)]
     yield ["schema"]

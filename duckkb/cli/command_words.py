@@ -162,6 +162,7 @@ def drops_words(args: Sequence[str], command: str) -> bool:
     demands = [
         (_COMPARISON.search(find_first_value(args, CONDITIONS)), r" (-w|--where|--filter)\b|\bWHERE\b|select\("),
         (re.fullmatch(r"[1-9]\d*", limit), rf"\b({limit}|{MANY})\b|tail -n|results\[|records\["),
+        ({"export", "--fields"} <= words, "--fields"),
         (words.intersection(PAGING), r"tail -n|OFFSET|results\[|records\["),
         (words.intersection(ORDERS), r"ORDER BY|sort_by"),
         (words.intersection(GROUPS), r"GROUP BY|group_by"),

@@ -64,7 +64,7 @@ _ROWS = {
     "why|explain TYPE MISSING": "find {TYPE} {MISSING} --explain",
     "pack|ask TYPE TEXT": "{0} {TEXT} --type {TYPE} ...",
     # rows and columns
-    "get|mget|multi-get|show TYPE ID ID2": """list {TYPE} -w "{KEY} IN ('{ID}', '{ID2}')" """,
+    "get|mget|multi-get|show TYPE ID ID2": """list {TYPE} -w "{KEY} IN ('{ID}', '{ID2}')" ...""",
     "get|show TYPE ID FIELD": "get {TYPE} {ID} --fields {FIELD} ...",
     "show|describe|inspect|explain|view|cat|print TYPE ID": "get {TYPE} {ID} ...",
     "show|describe|inspect|view|cat|print RECORD": "get {RECORD} ...",
@@ -76,7 +76,8 @@ _ROWS = {
     "delete|rm TYPE CONDITION": f"find {{TYPE}} -w {{CONDITION}} --fields {{KEY}} -l 1000000 | jq -r .{{KEY}} | {_DELETE}",
     "list|head|rows|tail TYPE NUMBER": "list {TYPE} -l {NUMBER} ...",
     "list|head|rows TYPE FIELDS": "list {TYPE} --fields {FIELDS} ...",
-    "ls|dir|browse EXACT_TYPE": "list {EXACT_TYPE} ...",
+    "ls|dir|browse DOCUMENTS": "ls {DOCUMENTS} ...",
+    "ls|dir|browse TYPE": "list {TYPE} ...",
     "stats|stat|summary|length TYPE": "count {TYPE} ...",
     "wc|_count|size TYPE": "count {TYPE}",
     "tail|recent|latest|newest TYPE": "sql 'SELECT * FROM {TYPE}{WHERE} ORDER BY __updated_at DESC LIMIT {ROWS}'",
@@ -101,7 +102,7 @@ _ROWS = {
     f"{_SEARCH}|find WORD TYPE": "find {TYPE} {WORD} ...",
     f"{_SEARCH}|find WORD in|from TYPE": "find {TYPE} {WORD} ...",
     f"{_SEARCH} TYPE TEXT": "find {TYPE} {TEXT} ...",
-    "find|grep|search TYPES TEXT": "find all {TEXT} {OPTIONS} -l 1000000 | jq -c {TYPES} | head -n {ROWS}",
+    "find|grep|search TYPES TEXT": "find all {TEXT}{OPTIONS} -l 1000000 | jq -sc {TYPES}",
     "find . GLOB": "multi-get {GLOB}",
     "similar|nearest|recommend|near|like|mlt|more-like-this TYPE ID": "graph near {TYPE} {ID} ...",
     "similar|nearest|recommend|near|like|mlt|more-like-this RECORD": "graph near {RECORD} ...",
@@ -131,7 +132,8 @@ _ROWS = {
     "get|show|cat VERSION": "get {VERSION} ...",
     "get TYPE AT": "get {TYPE} {AT} ...",
     "show|view|log REF": "diff {REF}~1..{REF}",
-    "diff TYPE ID": "log {TYPE} {ID}",
+    "diff TYPE ID *": "log {TYPE} {ID}",
+    "backup restore|verify latest|newest|last": "backup {1}",
     "diff TYPE": "diff -- {TYPE} ...",
     "diff REF TYPE": "diff {REF} -- {TYPE} ...",
     "diff RANGE TYPE": "diff {RANGE} -- {TYPE} ...",
@@ -275,7 +277,9 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
     keeps_options, limit = meaning.endswith("..."), find_first_value(options, LIMITS)
     condition = find_first_value(options, CONDITIONS)
     values = {**values, "WHERE": f" WHERE {condition}" if condition else "", "ROWS": limit if limit.isdigit() else "10"}
-    values |= {"LIMIT": f" LIMIT {limit}" if limit.isdigit() else "", "OPTIONS": tuple(options)}
+    values |= {"LIMIT": f" LIMIT {limit}" if limit.isdigit() else "", "OPTIONS": ("", *options) if options else ()}
+    if "TYPES" in values:
+        values["TYPES"] = f"[.[] | select({values['TYPES']})][:{values['ROWS']}][]"
     template = meaning.removesuffix("...")
     if re.search(r" [|>] ", template) or template.startswith(_NOT_SHELL):
         if template.startswith("git ") and (base := values.get("BASE")):
@@ -309,7 +313,7 @@ def _fill(meaning: str, values: Mapping[str, _Value], options: Line) -> Line | s
 
 
 def _quote(value: _Value) -> str:
-    return shell_word(value) if isinstance(value, str) else " ".join(map(shell_word, value))
+    return shell_word(value) if isinstance(value, str) else " ".join(word and shell_word(word) for word in value)
 
 
 class _Matcher:
@@ -391,6 +395,10 @@ class _Matcher:
         near = difflib.get_close_matches(word.rstrip("/").lower(), names, 1, _NEAR) if word not in BY_NAME else []
         return names[near[0]] if near else None
 
+    def _read_documents(self, word: str, values: Mapping[str, _Value]) -> str | None:
+        name = self._read_type(word, values)
+        return name if name in type_names(self._ctx, documents=True) else None
+
     def _read_exact_type(self, word: str, _: Mapping[str, _Value]) -> str | None:
         if word in VERBS:
             return None
@@ -399,7 +407,7 @@ class _Matcher:
     def _read_types(self, word: str, values: Mapping[str, _Value]) -> str | None:
         names = word.split(",")
         kinds = [kind for name in names if (kind := self._read_type(name, values))]
-        return f"select(._type | IN({', '.join(map(json.dumps, kinds))}))" if len(kinds) == len(names) > 1 else None
+        return f"._type | IN({', '.join(map(json.dumps, kinds))})" if len(kinds) == len(names) > 1 else None
 
     def _read_new_type(self, word: str, values: Mapping[str, _Value]) -> str | None:
         return word if re.fullmatch(r"[A-Za-z][\w-]*", word) and self._read_type(word, values) is None else None

@@ -18,12 +18,12 @@ from duckkb.cli.command_words import (
     ORDERS,
     PAGING,
     Line,
+    base_types,
     drop_flag,
     drop_option,
     find_first_value,
     find_fitting_type,
     find_option_value,
-    first_of_records,
     format_command,
     is_query,
     replace_word,
@@ -110,6 +110,7 @@ OPTIONS = _build_word_index({
     "--type or --collection": "-c --collection --type -t --types --collections --in",
     "--depth": "--hops --max-depth --levels",
     "--branch": "-b",
+    "--message": "--title --subject --msg --comment --description --body",
     "--label": "--edge --relation",
     "--budget": "--tokens --max-tokens",
     "--id": "--pk --primary-key --key --id-field --primary",
@@ -223,7 +224,8 @@ class Group(click.Group):
 def move_to_front(option: str, slip: UsageSlip, args: Line) -> Iterator[Line]:
     """An option of the verb above, as `propose --branch B put`, belongs in front of the verb below."""
     above = slip.ctx.parent
-    param = next((param for param in above.command.params if option in param.opts), None) if above else None
+    names = {option, *OPTIONS.get(option, ())}
+    param = next((param for param in above.command.params if names & {*param.opts}), None) if above else None
     if above is None or above.parent is None or not isinstance(param, click.Option) or above.info_name not in args:
         return
     at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
@@ -273,34 +275,40 @@ def suggest_alternative(option: str, slip: UsageSlip, args: Line, known_options:
 def _suggest_whole_line(option: str, value: str, slip: UsageSlip, args: Line) -> Iterator[Line | str]:
     """What another line does of an option: a page of results, a file of them, another model."""
     plain = next(drop_option(option, args), args)
-    if option in PAGING and value.isdigit() and slip.path in (["find"], ["list"]):
-        yield _format_page(option, int(value), slip, plain)
+    if option in PAGING and value.isdigit() and slip.path in ([verb] for verb in ("find", "list", *OF_DOCUMENTS)):
+        yield from _suggest_page(option, int(value), slip, plain)
     elif option == "--model" and value and slip.path[:1] == ["index"]:
         yield ["index", "migrate", "--to", value, "--dry-run"]
     elif slip.path == ["export"] and {option, *OPTIONS.get(option, ())} & {*CONDITIONS, "--fields", "--at"}:
         yield _format_export(args)
+    elif option in ("-f", "--file", "--input") and value and slip.path == ["sql"]:
+        yield f"{format_command(plain)} < {shell_word(value)}"
     elif option in ("-o", "--output", "--out") and Path(value).suffix:
         yield f"{format_command(plain)} > {shell_word(value)}"
 
 
-def _format_page(option: str, number: int, slip: UsageSlip, args: Line) -> str:
+def _suggest_page(option: str, number: int, slip: UsageSlip, args: Line) -> Iterator[Line | str]:
     """The results from a page or a place on: those before it are counted in the limit, and cut off."""
     limit = find_first_value(args, LIMITS)
-    size = int(limit) if limit.isdigit() else 10 if slip.path == ["find"] else 100
+    size = int(limit) if limit.isdigit() else {"find": 10, "list": 100}.get(slip.path[0], 5)
     start = size * max(number - 1, 0) if "page" in option else number
     line = [*args]
     for spelling in LIMITS:
         line = next(drop_option(spelling, line), line)
     form = find_option_value(line, "--format")
-    name = first_of_records(slip.ctx, line)
-    if slip.path == ["list"] and form in ("csv", "md", "table") and name:
-        condition = find_first_value(line, CONDITIONS)
-        where = f" WHERE {condition}" if condition else ""
-        return format_command(["sql", f"SELECT * FROM {name}{where} LIMIT {size} OFFSET {start}", "--format", form])
+    kind = next((kind for kind in base_types(slip.ctx) if kind.name in line), None)
+    if form in ("csv", "md", "table"):  # has a header, which stays
+        if slip.path == ["list"] and kind is not None and kind.kind == "node":
+            condition = find_first_value(line, CONDITIONS)
+            where = f" WHERE {condition}" if condition else ""
+            head = f"SELECT {find_option_value(line, '--fields') or '*'} FROM {kind.name}{where}"
+            order = f"ORDER BY {', '.join(kind.identity_fields)} LIMIT {size} OFFSET {start}"
+            yield ["sql", f"{head} {order}", "--format", form]
+        return
     is_json = form == "json" or "--json" in line
-    members = "results" if slip.path == ["find"] else "records"
+    members = "records" if slip.path == ["list"] else "results"
     cut = f"jq -c {shell_word(f'.{members}[{start}:]')}" if is_json else f"tail -n +{start + 1}"
-    return f"{format_command([*line, '-l', str(start + size)])} | {cut}"
+    yield f"{format_command([*line, '-l', str(start + size)])} | {cut}"
 
 
 def _format_export(args: Line) -> str:
@@ -318,6 +326,9 @@ def _format_export(args: Line) -> str:
 
 def _suggest_statement(option: str, slip: UsageSlip, args: Line, name: str) -> Iterator[Line | str]:
     """The order or the groups of records as a statement; as a pipe where the line searches, or asks for a revision."""
+    at = next(at for at, word in enumerate(args) if word.partition("=")[0] == option)
+    if args[at] == option and [word.lower() for word in args[at + 2 : at + 3]] in (["asc"], ["desc"]):
+        args = [*args[: at + 1], " ".join(args[at + 1 : at + 3]), *args[at + 3 :]]
     value, (plain, *_) = find_option_value(args, option), [*drop_option(option, args)]
     options = [word for word in plain[1:] if word != name]
     if option in GROUPS and value and slip.path in (["count"], ["list"], ["find"]):
@@ -353,7 +364,9 @@ def suggest_filter(option: str, slip: UsageSlip, args: Line) -> Iterator[Line]:
     kinds_by_fold = {kind.lower(): kind for kind in kinds}
     kind = next((kinds_by_fold[word.lower()] for word in line if word.lower() in kinds_by_fold), "")
     name, text = option[2:].replace("-", "_"), "'" + value.replace("'", "''") + "'"
-    comparisons = (find_fitting_type(slip.ctx, [kind], f"{name}={right}") for right in (text, value) if kind)
+    members = text.replace(",", "','")
+    conditions = [f"{name} IN ({members})"] if "," in value else [f"{name}={right}" for right in (text, value)]
+    comparisons = (find_fitting_type(slip.ctx, [kind], condition) for condition in conditions if kind)
     if (fitting := next(filter(None, comparisons), None)) is None:
         return
     condition = fitting[1]

@@ -198,44 +198,11 @@ _TEXT = r"'(?:[^']|'')*'"
 _NAME = r"[A-Za-z_][\w.]*"
 _ITEMS = r"(?:ARRAY\s*)?(\[[^\[\]]*\])"
 _NO_TEST = r"(?!(?:NOT|NULL|TRUE|FALSE|UNKNOWN|DISTINCT)\b)"
-_KEYWORDS = [
-    "SELECT",
-    "DISTINCT",
-    "FROM",
-    "WHERE",
-    "GROUP",
-    "ORDER",
-    "BY",
-    "HAVING",
-    "LIMIT",
-    "OFFSET",
-    "AND",
-    "OR",
-    "NOT",
-    "BETWEEN",
-    "LIKE",
-    "ILIKE",
-    "IN",
-    "IS",
-    "NULL",
-    "AS",
-    "ASC",
-    "DESC",
-    "JOIN",
-    "LEFT",
-    "INNER",
-    "ON",
-    "UNION",
-    "CASE",
-    "WHEN",
-    "THEN",
-    "ELSE",
-    "END",
-    "DESCRIBE",
-    "SHOW",
-    "TABLES",
-    "WITH",
-]
+_KEYWORDS = re.findall(
+    r"\w+",
+    "SELECT DISTINCT FROM WHERE GROUP ORDER BY HAVING LIMIT OFFSET AND OR NOT BETWEEN LIKE ILIKE IN IS NULL AS ASC DESC "
+    "JOIN LEFT INNER ON UNION CASE WHEN THEN ELSE END DESCRIBE SHOW TABLES WITH",
+)
 _FILTERS_ALONE: tuple[tuple[str, str], ...] = (
     (r"(?is)^\s*SELECT\b.*?\bWHERE\b", ""),
     (r"(?i)^\s*WHERE\b", ""),
@@ -249,6 +216,18 @@ _SPELLED: tuple[tuple[str, str], ...] = (
     (r"[“”„]", '"'),
     (r"[‘’]", "'"),
     (r"(?i)(?:\s+(?:AND|OR|NOT|WHERE|HAVING|(?:ORDER|GROUP)\s+BY|LIMIT)|\s*(?:&&|\|\||,))\s*;?\s*$", ""),
+    (r"(?i)\bSELECT\s+COUNT\s+FROM\b", "SELECT count(*) FROM"),
+    (r"(?is)^(\s*SELECT\s+)TOP\s*\(?(\d+)\)?\s+(.*?);?\s*$", r"\1\3 LIMIT \2"),
+    (
+        r"(?is)(\bFROM\b.*\b(?:GROUP|ORDER))\s+(?!(?:BY|IN|IS|LIKE|ILIKE|BETWEEN|AND|OR|NOT)\b)(?=[\w\"])",
+        r"\1 BY ",
+    ),
+    (r"([=<>]\s*\d+),(\d{3})\b", r"\1\2"),
+    (rf"(?i)\b({_NAME}\s+(?:NOT\s+)?IN)\s+([\w-]+(?:\s*,\s*[\w-]+)+)\s*$", r"\1 (\2)"),
+    (
+        rf"(?i)\b({_NAME}\s+(?:CONTAINS|INCLUDES|HAS|STARTS_?\s*WITH|ENDS_?\s*WITH))\s+([^\W\d][\w-]*)",
+        r"\1 '\2'",
+    ),
     (r"===?", "="),
     (r"!==", "<>"),
     (rf"(?i)({_TEXT})\s*=\s*(?:ANY|SOME)\s*\(\s*({_NAME})\s*\)", r"list_contains(\2, \1)"),
@@ -359,10 +338,10 @@ def _replace_days(columns: Columns, fragment: str) -> str:
     """Replace a day that a word names behind an operator by its date."""
     days = ("yesterday", "today", "tomorrow")
     return re.sub(
-        rf"(?i)([=<>]\s*)({'|'.join(days)})\b(?!\s*[.(])",
+        rf"(?i){_TEXT}|([=<>]\s*)({'|'.join(days)})\b(?!\s*[.(])",
         lambda match: (
             match[0]
-            if (day := match[2].lower()) in columns.names
+            if (day := (match[2] or "").lower()) in ("", *columns.names)
             else f"{match[1]}'{datetime.now(UTC).date() + timedelta(days.index(day) - 1)}'"
         ),
         fragment,

@@ -93,7 +93,7 @@ def parse_condition(engine: Engine, source: Source) -> tuple[Any, Node]:
         raise _build_syntax_error(source, answer)
     if engine.parse(f"{_HEAD}{source.text}\n").get("error"):
         # `a = 1) OR (b = 2` parses only because the brackets around it are ours
-        raise source.build_refusal("unbalanced brackets", "Close the brackets in the order in which they were opened.")
+        raise source.build_refusal("unbalanced brackets", "")
     if len(answer["statements"]) != 1:
         raise source.build_refusal("several statements", "Give one condition.")
     return answer, _extract_condition(source, answer["statements"][0])

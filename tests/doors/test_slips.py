@@ -58,6 +58,17 @@ FILTERS = [
     "exists(author)",
     "author",
     "author <> NULL",
+    "author = 'ann' AND",
+    "author in ann, bob",
+    "year < 1,000,000 and author = 'ann'",
+    "author startswith ann",
+    "content contains crash",
+    "AND author = 'ann' &&",
+    "author like an%",
+    "year between 2020 to 2025",
+    "year between 2020..2025",
+    "year betwen 2020 and 2025 adn author lke 'a%'",
+    "author = 'ann' AND createdAt < tomorrow",
     "flag IS NOT NULL AND author != NULL",
     "createdAt > '2020-01-01' AND author != None",
     "when >= '2024-01-01' AND author = 'when'' is' OR when < '2025'",
@@ -93,6 +104,19 @@ def test_a_date_without_quotes_is_no_arithmetic(tmp_path: Path, slip: str, meant
         advised = shlex.split(refused.error["suggestion"])
         assert meant in advised[-2] and run_in(root, advised[1:-1]).line["key"] == "a"
     assert run_in(root, ["find", "days", "-w", "n = 2024-01-02"]).line["key"] == "a", "numbers are subtracted"
+
+
+def test_a_text_that_cannot_be_mended_leads_to_the_fields_that_there_are(base: Path) -> None:
+    for ask, meant in (
+        (["find", "notes", "-w", "year >"], "duckkb col show notes"),
+        (["find", "notes", "-w", "(year = 2024"], "duckkb col show notes"),
+        (["sql", "SELECT id FROM notes WHERE (year = 2024"], "duckkb col show notes"),
+        (["sql", "SELECT (1"], "duckkb sql 'SHOW TABLES'"),
+    ):
+        refused = run_in(base, [*ask, "--json"])
+        command = shlex.split(refused.error["suggestion"])
+        assert refused.code == 2 and command[: len(shlex.split(meant))] == shlex.split(meant)
+        assert run_in(base, command[1:]).code == 0
 
 
 def test_a_sum_of_texts_names_the_column_its_type_and_the_statement_that_casts_it(base: Path) -> None:
@@ -189,6 +213,17 @@ LINES = [
     ("get notes -o yaml", "list notes"),
     ("delete -f notes", "list notes"),
     ("apply -f a.patch", "apply a.patch"),
+    ("git install --force", "git install"),
+    ("get notes --id wal", "get notes wal"),
+    ("list notes --author ann,bob", "list notes -w \"author IN ('ann','bob')\""),
+    ("list notes --order year desc", "sql 'SELECT * FROM notes ORDER BY year DESC LIMIT 10'"),
+    ("sql 'select top 5 id from notes'", "sql 'select id from notes LIMIT 5'"),
+    ("sql 'select count from notes'", "sql 'SELECT count(*) FROM notes'"),
+    (
+        "sql 'select author, count(*) from notes group author'",
+        "sql 'select author, count(*) from notes group BY author'",
+    ),
+    ('propose put notes \'{"id": "n"}\' --title new', 'propose --message new put notes \'{"id": "n"}\''),
     ("edit notes wal", 'put notes \'{"id": "wal"}\' --merge'),
     (
         "count notes --by author",
