@@ -157,11 +157,11 @@ def _comment(kb: _Copy) -> str:
 
 `duckkb review main...{BRANCH}` writes the comment of a pull request: a headline, the findings, the records, and last what the
 change does to search. The headline names what is to be decided: errors and warnings with their codes, limits that were crossed,
-what could not run, and what nobody judged. `passed` alone stands there where nothing else is to be said.
+what could not run, and what nobody judged. `passed` appears alone if there is nothing else to report.
 
 | the headline says | because |
 |---|---|
-| `passed with 7 warnings (6 W_GUARD, 1 W_MERGED)` | rules were weakened with leave, and a merge by lines brought a record back |
+| `passed with 7 warnings (6 W_GUARD, 1 W_MERGED)` | six rules were weakened, which `--allow-weaker` or the label permits, and a line-by-line merge by git brought a record back |
 | `limits crossed, 1 error (1 E_SCHEMA)` | search lost too much, and a record breaks its schema |
 | `passed; no question judges what this does to search` | `ontology/questions.yaml` has none |
 | `passed; no limit was set on what this does to search (--fail-on, as the workflows have it)` | the command names no `--fail-on`: the workflows set limits, so their verdict may be another |
@@ -280,10 +280,18 @@ def _proposals(kb: _Copy) -> str:
 ## Proposals
 
 `duckkb propose` before `put`, `import`, `delete` or `rename` writes the change as a commit on a branch of its own, by git's plumbing: files,
-index and HEAD stay as they are, and no hook runs. The receipt says how to open the pull request. The same `--branch` may be
+index and HEAD stay as they are, and no hook runs. The receipt says how to open the pull request. Its `pending` counts texts that have no
+vector yet, as a proposal computes none; they get theirs after the merge, by the next search or `duckkb index build`. The same `--branch` may be
 proposed to again; one that somebody else has made, or added to, only with `--continue`.
 
 {shown}\
+Without a remote, two commands review the proposal and merge it by records; `duckkb propose` prints both:
+
+```console
+$ duckkb review HEAD...propose/chunk
+$ duckkb merge propose/chunk
+```
+
 Where the ontology has `review: required` on a type, or `x-review: required` on a field, direct writes by agents are refused
 with E_REVIEW, and this is their way. An agent is who runs with `DUCKKB_AGENT=1`: set it where you start one, beside
 `DUCKKB_SANDBOX=1` and `DUCKKB_KB`.
@@ -304,13 +312,13 @@ nodes:
 
 def _hosting(kb: _Copy) -> str:
     made = [json.loads(line)["file"] for line in kb.duckkb("init", "--github").splitlines()]
-    listed = "".join(f"- `{name}`\n" for name in made)
+    *others, last = (f"`{Path(name).name}`" for name in made if name.startswith(".github/"))
     return f"""\
 ## On GitHub
 
-`duckkb init --github` writes, at the top of the repository, and leaves alone what is there already:
+`duckkb init --github` writes four workflows, {", ".join(others)} and {last}, into
+`.github/workflows/` at the top of the repository, and `.pre-commit-config.yaml` beside them. It changes no file that is there already.
 
-{listed}
 - *check* runs `duckkb check` and `duckkb fmt --check` on pull requests and on what a merge queue is about to merge.
 - *review* writes what `duckkb review` says into the summary of the run, and fails where there are errors or a limit is reached
   (`LIMITS` in the file). It runs on what a fork proposes, so it has no secret and no right to write; in a merge queue it looks
@@ -331,8 +339,8 @@ def _hosting(kb: _Copy) -> str:
 The team's cache is one Parquet file that changes at night. `duckkb init --lfs` has git keep it in Git LFS; `check` advises it
 past 50 MB.
 
-Both compare with the branch as it is now: the first parent of the merge that the forge tests. They need its history
-(`fetch-depth: 0`). A change that takes away or weakens a rule by which it is judged fails with E_GUARD: a required review, a
+*check* and *review* compare a pull request with the present tip of the branch that it goes into, not with the commit that it started from:
+GitHub tests a trial merge of both, whose first parent is that tip. The workflows fetch the whole history for this (`fetch-depth: 0`). A change that takes away or weakens a rule by which it is judged fails with E_GUARD: a required review, a
 limit, a cardinality, a rule of a schema, a judged question, a workflow that runs duckkb (pins may move), an attribute of git.
 Where that is meant, somebody who may label pull requests gives this one the label `duckkb: weaker rules`
 (`duckkb: many deletions` where more records go than `limits` allow). A workflow that a
