@@ -78,7 +78,7 @@ parser."""
 
 
 class ActionOptions(Struct, frozen=True):
-    """The options of an action, by the names of its parameters; all of them where none is named.
+    """Options of click for the parameters `names` of an action, or for all its parameters if `names` is empty.
 
     Required parameters become arguments. `own` settings of `click.Option` override what the action declares.
     """

@@ -426,8 +426,9 @@ class Commit:
         return [item for item in changes if item.puts]
 
     def count_missing_vectors(self, changes: Iterable[TypeChange]) -> int:
-        """Return the number of chunks to put without a usable vector: neither made here nor accepted after a
-        sample.
+        """Return the number of chunks in these changes that have no usable vector.
+
+        A vector is usable if this machine made it, or if a sample of vectors from elsewhere passed the check.
         """
         count = 0
         for change in changes:

@@ -163,7 +163,7 @@ def _find_temporaries(root: Path) -> list[Path]:
 def _refuse_sealed_write(root: Path) -> None:
     if journal.list_sealed_stages(root):
         raise StateError(
-            "a sealed write is not finished; repair never touches it", code="E_RECOVER", suggestion="duckkb recover"
+            "a committed write is not finished; recover it first", code="E_RECOVER", suggestion="duckkb recover"
         )
 
 

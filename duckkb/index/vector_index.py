@@ -99,8 +99,8 @@ class CosineLane(RowMirror):
         """Return the `depth` records whose best chunk has the greatest cosine with `vector`, out of `allowed` if
         given.
 
-        Cosines are exact to six decimals: bounds in 8 bits, the fast 32-bit product, or a graph only pick
-        candidates. Raises `UsageError` for a vector that is not a row of finite numbers, is zero, or has
+        Cosines are exact to six decimals. A shortcut (8-bit bounds, the fast 32-bit product or a graph) only selects
+        candidates; each candidate is then scored exactly. Raises `UsageError` for a vector that is not a row of finite numbers, is zero, or has
         another dimension than the stored vectors.
         """
         query = unit_query(vector)

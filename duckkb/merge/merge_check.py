@@ -147,8 +147,8 @@ class _TableRecords:
         return spots
 
     def _name(self, line: bytes) -> str:
-        """Return the identity, where the table's rules are known and the line is a record; no number looks like
-        it.
+        """Return `=` and the identity of a line, or an empty text if the table's rules are unknown or the line is no
+        record. The `=` keeps it apart from ids in the same index.
         """
         try:
             return f"={identity_of(Block(None, line, line), self.rules)}" if self.rules.known and line else ""

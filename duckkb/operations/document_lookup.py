@@ -335,7 +335,7 @@ def get_document(base: Base, text: str, *, first: int | None = None, lines: int 
     """
     target = find_document(base, text)
     if first is not None and target.line is not None:
-        raise UsageError(f"{text} already names a line", suggestion="leave out --from")
+        raise UsageError(f"{text} already gives the first line; --from gives another", suggestion="leave out --from")
     return _read(
         base, target.document, docids(base, [target.document])[target.document.name], first or target.line, lines
     )

@@ -412,8 +412,8 @@ class Harness:
     def begin(self, begun: Begun, *, again: bool = False) -> None:
         """Record that a call will be executed now.
 
-        Raises ToolError where it must not be: it has a record, was begun (unless it may be done `again`), or
-        its ticket is another call's.
+        Raises ToolError if the call already has a result, if it was already begun (unless `again`), or if its ticket
+        belongs to another call or the call has another ticket.
         """
         with self._turn_taking:
             spent = self.record_of(begun.call) is not None or (self._has_entry(begun.call.id, Begun) and not again)

@@ -216,9 +216,9 @@ async def _render_page(visit: Visit, problem: DuckkbError | None = None, unchose
 
 
 async def _open(visit: Visit) -> dict[str, Any]:
-    """Return the conflicts of this page, and their number.
+    """Return one page of conflicts and their total.
 
-    A submitted form is shown again, even where the conflict before it is settled by now.
+    If the conflict in the `after` parameter was settled meanwhile, a submitted form falls back to the first page.
     """
     try:
         return await visit.ask("conflicts", limit=_AT_ONCE, after=visit.get_parameter("after"))
